@@ -1,0 +1,55 @@
+# Wattkeep's chores. Thin: everything of weight is in cargo and in the binaries.
+#
+#   make            list the targets
+#   make demo       see a power cut survived
+#   make test       everything that must hold before a change is merged
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+WATTKEEP := $(TARGET_DIR)/release/wattkeep
+DEMO_DIR := target/demo
+DEMO_PICTURE := $(DEMO_DIR)/drill.svg
+
+.PHONY: help deps build demo test bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
+
+deps: ## install what is missing: a C compiler and linker; check for cargo
+	@if ! command -v cc >/dev/null; then \
+	    echo 'deps: no C compiler: installing gcc and libc6-dev'; \
+	    if [ "$$(id -u)" -eq 0 ]; then sudo=; else sudo=sudo; fi; \
+	    $$sudo apt-get update -qq; \
+	    $$sudo apt-get install -y --no-install-recommends gcc libc6-dev; \
+	fi
+	@if ! command -v cargo >/dev/null; then \
+	    echo 'deps: cargo is missing: install Rust 1.90 or newer from https://rustup.rs, then run make again' >&2; \
+	    exit 1; \
+	fi
+
+build: deps ## build everything, optimised
+	cargo build --release --workspace
+
+demo: build ## write to 1 GiB with 11 % of a battery, cut the power, restore, verify
+	@mkdir -p $(DEMO_DIR)
+	@store=$$(mktemp -d $(DEMO_DIR)/store.XXXXXX); trap 'rm -rf "$$store"' EXIT; \
+	$(WATTKEEP) drill "$$store" --workload ycsb-a --size 1GiB --budget 11% --seconds 10 --seed 1 \
+	    --svg $(DEMO_PICTURE)
+	@echo 'demo: the picture of the drill is $(DEMO_PICTURE)'
+
+test: deps ## format, lints, tidy, build, all tests
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo xtask tidy
+	cargo build --workspace
+	cargo test --workspace
+	@echo 'test: format, lints, tidy, build and all tests passed'
+
+bench: build ## measure beside the rivals
+	$(WATTKEEP) bench all
+
+clean: ## remove everything built
+	cargo clean
