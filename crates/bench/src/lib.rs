@@ -1,1 +1,21 @@
-//! (opening)
+//! Workloads, honest measurement beside a rival, and the picture of a drill.
+//!
+//! In the order data flows through them:
+//!
+//! - [`spec`]: the name a person types becomes a workload's specification;
+//! - [`workload`]: seeded streams of reads and writes over any memory;
+//! - [`measure`]: alternating rounds, ratios with their spread, the JSON record of a figure;
+//! - [`chart`]: a drill's timeline as an SVG picture.
+//!
+//! Knows nothing of keepers, stores, page faults or batteries: a caller passes a
+//! [`workload::Memory`] in and gets figures out.
+
+#![forbid(unsafe_code)]
+
+pub mod chart;
+pub mod measure;
+pub mod spec;
+pub mod workload;
+
+pub use spec::{WorkloadSpec, YcsbMix};
+pub use workload::{AnyWorkload, Memory, Workload};
