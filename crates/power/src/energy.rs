@@ -285,6 +285,16 @@ mod tests {
         }
         assert_eq!(Milliwatts::from_watts(f64::NAN), None);
         assert_eq!(Milliwatts::from_watts(-1e-9), None);
+        assert_eq!(
+            Milliwatts::from_watts(75.0001),
+            Some(Milliwatts(75_001)),
+            "rounds up"
+        );
+        assert_eq!(
+            Millijoules::from_joules(0.0019),
+            Some(Millijoules(1)),
+            "rounds down"
+        );
         assert_eq!(Fraction::from_f64(1.000_002), None);
         assert_eq!(Fraction::from_f64(0.29), Fraction::from_percent(29));
         assert_eq!(

@@ -18,8 +18,8 @@ const HEADER_CHARS_MIN: usize = 20;
 /// White space is ours to decide here; a Makefile needs its tabs.
 const CHECKED_EXTENSIONS: [&str; 8] = ["rs", "toml", "md", "c", "h", "sh", "py", "yml"];
 
-/// Prose and tables in documents are as wide as they are.
-const WIDTH_FREE_EXTENSION: &str = "md";
+/// Tables in documents are as wide as they are, and TOML cannot break an inline table.
+const WIDTH_FREE_EXTENSIONS: [&str; 2] = ["md", "toml"];
 
 /// White space and width of any text file that people write.
 pub(crate) fn check_text(file: &TextFile, report: &mut Report) {
@@ -44,7 +44,8 @@ pub(crate) fn check_text(file: &TextFile, report: &mut Report) {
             );
         }
         let columns = line.chars().count();
-        let width_matters = file.extension() != WIDTH_FREE_EXTENSION && !line.contains("://");
+        let width_matters =
+            !WIDTH_FREE_EXTENSIONS.contains(&file.extension()) && !line.contains("://");
         if width_matters && columns > LINE_COLUMNS_MAX {
             let instead = format!("{columns} columns: break it at {LINE_COLUMNS_MAX}");
             report.add(&file.path, index + 1, Rule::LineWidth, instead);

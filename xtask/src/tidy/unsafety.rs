@@ -87,12 +87,12 @@ fn comment_above(lines: &[Line], index: usize) -> Option<String> {
         .map(|(_, after)| after.to_owned())
 }
 
-/// Whether the text holds a list of numbers that ends in a colon: `1:`, `1, 2:`, `1 and 3:`.
+/// Whether the text opens with a precondition's number, or with whose it is: `1, 2: ...`, `3.`,
+/// `1 by the caller`, `` `map` 1 and 3: ... ``. A number further on is a quantity.
 fn cites_a_number(text: &str) -> bool {
-    text.split(':').rev().skip(1).any(|before_colon| {
-        before_colon
-            .trim_end()
-            .ends_with(|c: char| c.is_ascii_digit())
+    text.split_whitespace().take(2).any(|word| {
+        let number = word.trim_end_matches([',', ':', '.', ';']);
+        !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
     })
 }
 
@@ -112,6 +112,8 @@ mod tests {
             "// SAFETY: 1: because\nunsafe { a() }",
             "// SAFETY: 1, 2: because\n// of more\nunsafe { a() }",
             "// SAFETY: `map` 1 and 3: because\nunsafe { a() }",
+            "// SAFETY: 2 by the caller.\nunsafe { a() }",
+            "// SAFETY: 3.\nunsafe { a() }",
             "// SAFETY: 1: because\nlet a =\n    unsafe { a() };",
             "// SAFETY: 1: because\n#[cfg(b)]\nunsafe impl Send for A {}",
             "/// # Safety\nunsafe fn a();",
@@ -122,6 +124,8 @@ mod tests {
         for bad in [
             "unsafe { a() }",
             "// SAFETY: trust me\nunsafe { a() }",
+            "// SAFETY: as above.\nunsafe { a() }",
+            "// SAFETY: pages of 4096 bytes: fine\nunsafe { a() }",
             "// because 1:\nunsafe { a() }",
             "// SAFETY: 1: b\nb();\nunsafe { a() }",
             "// SAFETY: 1: b\n\nunsafe { a() }",
