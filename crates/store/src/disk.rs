@@ -43,9 +43,18 @@ pub trait Disk {
     /// Size in bytes of the addressable space.
     fn size(&self) -> u64;
 
-    /// Makes the space `size` bytes long and every new byte really allocated, so that a later write
-    /// cannot meet a full file system. Durable when it returns.
-    fn grow(&mut self, size: u64) -> io::Result<()>;
+    /// Where the space is, for messages: the directory of the store.
+    fn place(&self) -> String;
+
+    /// Makes the space at least `size` bytes long and really writes zeros from `from` to `size`, so
+    /// that a later write cannot meet a full file system. Durable when it returns; on an error the
+    /// space is as long as before. `progress` is told the bytes done and the bytes to do.
+    fn grow(
+        &mut self,
+        from: u64,
+        size: u64,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> io::Result<()>;
 
     /// Starts writing the first `len` bytes of `buffer` at `offset`.
     fn write(&mut self, token: Token, offset: u64, buffer: AlignedBuffer, len: usize);

@@ -1,0 +1,413 @@
+//! Opens a store: superblock, scan, the committed image, the lost tail.
+//!
+//! Rule: the image of commit E is, for each page, the entry with the highest (epoch up to E, then
+//! sequence). Its page count and hash must equal those that the commit recorded; otherwise the open
+//! is refused, and nothing is changed. Batches of later epochs are the lost tail: their summaries
+//! are erased before anything else is written, so that a later commit cannot adopt them.
+//!
+//! Every step can be cut off and repeated. Never repairs silently.
+
+use std::io;
+
+use wattkeep_sys::buffer::AlignedBuffer;
+
+use crate::commit::sum_commit;
+use crate::disk::{Disk, Wait};
+use crate::error::{OpenError, StoreError};
+use crate::hash::Hasher;
+use crate::host;
+use crate::index::Index;
+use crate::limits::{SCAN_READS, SEQUENCE_BITS, SESSIONS_MAX, SUPERBLOCK_COPIES};
+use crate::region::ImagePart;
+use crate::scan::{FoundBatch, Scan, Scanner, find_unreachable};
+use crate::segments::Segments;
+use crate::store::Store;
+use crate::summary::VOID_REGION;
+use crate::superblock::{
+    Commit, CommitKind, SUPERBLOCK_BYTES, StoreState, Superblock, SuperblockFault,
+    UntrustedSuperblock, copy_offset,
+};
+use crate::types::{PAGE_SIZE, RegionId};
+
+/// What was found while opening.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Why the image was committed.
+    pub kind: CommitKind,
+    /// The commit that the store holds.
+    pub commit: Commit,
+    /// The last writer ended with a commit of everything. Otherwise what came after the commit is
+    /// lost.
+    pub clean: bool,
+    /// Whole superblock copies, of four.
+    pub superblock_copies_valid: u32,
+    /// Batches written after the commit, and dropped.
+    pub lost_tail_batches: usize,
+    /// Segments scanned.
+    pub segments_scanned: u32,
+    /// Batches found, the lost tail included.
+    pub batches_found: usize,
+    /// Times that a writer ended without a commit of everything, this one included.
+    pub unsafe_shutdowns: u64,
+    /// Regions that do not add up. Empty, except with `open_incomplete`.
+    pub lost: Vec<LostPages>,
+    /// Slots of summaries that are damaged, or cannot be reached behind a damaged one.
+    pub damaged_batches: Vec<u32>,
+}
+
+/// A region whose pages are not those that were committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostPages {
+    /// The region.
+    pub region: RegionId,
+    /// Its name.
+    pub name: String,
+    /// Stored pages at the commit.
+    pub committed: u32,
+    /// Pages found. When not fewer, some of them are older versions.
+    pub found: u32,
+}
+
+impl Recovery {
+    /// One sentence about what is lost.
+    pub fn loss(&self) -> String {
+        let mut text = String::new();
+        for lost in &self.lost {
+            let missing = lost.committed.saturating_sub(lost.found);
+            text += &format!("region '{}' lacks {missing} of {} pages", lost.name, lost.committed);
+            text += " and others may be older versions; ";
+        }
+        text += &format!("{} damaged batches", self.damaged_batches.len());
+        if let Some(slot) = self.damaged_batches.first() {
+            text += &format!(", the first at slot {slot}");
+        }
+        text
+    }
+}
+
+/// What opening may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Write,
+    /// Never writes.
+    ReadOnly,
+    /// Writes, and accepts an image that does not add up.
+    Incomplete,
+}
+
+impl<D: Disk> Store<D> {
+    /// Opens for writing: drops the lost tail and marks the store running, durably.
+    pub fn open(disk: D) -> Result<(Self, Recovery), OpenError> {
+        open(disk, Mode::Write)
+    }
+
+    /// Opens for looking: writes nothing.
+    pub fn open_read_only(disk: D) -> Result<(Self, Recovery), OpenError> {
+        open(disk, Mode::ReadOnly)
+    }
+
+    /// Opens for writing although pages of the commit are lost, and says which regions are hit. The
+    /// image found becomes the committed one.
+    pub fn open_incomplete(disk: D) -> Result<(Self, Recovery), OpenError> {
+        open(disk, Mode::Incomplete)
+    }
+}
+
+fn open<D: Disk>(mut disk: D, mode: Mode) -> Result<(Store<D>, Recovery), OpenError> {
+    let place = disk.place();
+    let read_error = |source| OpenError::Read { place: place.clone(), source };
+    let (mut superblock, copies) = read_superblock(&mut disk)?;
+    check_superblock(&disk, &superblock, mode)?;
+    let hasher = Hasher::new(superblock.seed);
+    let (geometry, uuid_low) = (superblock.geometry, superblock.uuid_low());
+    let scan = Scanner::new(&mut disk, geometry, hasher, uuid_low).run().map_err(read_error)?;
+    let tail = lost_tail(&superblock, &scan)
+        .ok_or_else(|| OpenError::SuperblockOutdated { place: place.clone() })?;
+    let mut index = replay(&superblock, &scan, hasher);
+    let mut recovery = Recovery {
+        kind: superblock.commit.kind,
+        commit: superblock.commit,
+        clean: superblock.state != StoreState::Running,
+        superblock_copies_valid: copies,
+        lost_tail_batches: tail.len(),
+        segments_scanned: geometry.segments(),
+        batches_found: scan.batches.len(),
+        unsafe_shutdowns: superblock.unsafe_shutdowns,
+        lost: compare(&mut superblock, &mut index.0, mode),
+        damaged_batches: Vec::new(),
+    };
+    if !recovery.lost.is_empty() {
+        recovery.damaged_batches =
+            name_damage(&mut disk, &superblock, &scan).map_err(read_error)?;
+        if mode != Mode::Incomplete {
+            return Err(OpenError::Incomplete { place, recovery: Box::new(recovery) });
+        }
+    }
+    let (mut index, unused_cuts) = index;
+    let segments = adopt(&mut superblock, &mut index, unused_cuts, recovery.lost.is_empty());
+    let mut store = Store::assemble(disk, superblock, index, segments, mode != Mode::ReadOnly);
+    if mode != Mode::ReadOnly {
+        recovery.unsafe_shutdowns += u64::from(!recovery.clean);
+        store.make_ready(&tail, recovery.unsafe_shutdowns).map_err(|error| OpenError::Write {
+            place,
+            source: io::Error::other(match error {
+                StoreError::Poisoned { cause, .. } => cause.to_string(),
+                other => other.to_string(),
+            }),
+        })?;
+    }
+    Ok((store, recovery))
+}
+
+/// Reads all copies; takes the valid one with the highest sequence.
+fn read_superblock<D: Disk>(disk: &mut D) -> Result<(Superblock, u32), OpenError> {
+    let place = disk.place();
+    let needed = copy_offset(SUPERBLOCK_COPIES);
+    if disk.size() < needed {
+        return Err(OpenError::TooShort { place, bytes: disk.size(), needed });
+    }
+    let (mut best, mut valid, mut faults) = (None::<Superblock>, 0, Vec::new());
+    let mut buffer = AlignedBuffer::zeroed(SUPERBLOCK_BYTES);
+    for copy in 0..SUPERBLOCK_COPIES {
+        let read = read_now(disk, copy_offset(copy), buffer);
+        // One unreadable copy is what the others are for.
+        let Ok(bytes) = read else {
+            buffer = AlignedBuffer::zeroed(SUPERBLOCK_BYTES);
+            faults.push(SuperblockFault::Damaged);
+            continue;
+        };
+        match UntrustedSuperblock::new(&bytes).validate(copy) {
+            Ok(superblock) => {
+                valid += 1;
+                if best.as_ref().is_none_or(|best| best.sequence < superblock.sequence) {
+                    best = Some(superblock);
+                }
+            }
+            Err(fault) => faults.push(fault),
+        }
+        buffer = bytes;
+    }
+    // A copy of a newer program forbids the older copies beside it.
+    for &fault in &faults {
+        match fault {
+            SuperblockFault::Newer(version) => return Err(OpenError::Newer { place, version }),
+            SuperblockFault::UnknownFeatures(flags) => {
+                return Err(OpenError::UnknownFeatures { place, flags });
+            }
+            SuperblockFault::Malformed(field) if best.is_none() => {
+                return Err(OpenError::Malformed { place, field });
+            }
+            _ => {}
+        }
+    }
+    if let Some(superblock) = best {
+        return Ok((superblock, valid));
+    }
+    let all = |kind: &[SuperblockFault]| faults.iter().all(|fault| kind.contains(fault));
+    Err(if all(&[SuperblockFault::Blank]) {
+        OpenError::NeverCreated { place }
+    } else if all(&[SuperblockFault::Blank, SuperblockFault::Foreign]) {
+        OpenError::Foreign { place }
+    } else {
+        OpenError::SuperblockDamaged { place }
+    })
+}
+
+fn check_superblock<D: Disk>(disk: &D, found: &Superblock, mode: Mode) -> Result<(), OpenError> {
+    let place = disk.place();
+    let needed = found.geometry.size();
+    if disk.size() < needed {
+        return Err(OpenError::TooShort { place, bytes: disk.size(), needed });
+    }
+    if mode != Mode::ReadOnly && !found.writable() {
+        return Err(OpenError::ReadOnlyFeatures { place, flags: found.ro_compat });
+    }
+    if mode != Mode::ReadOnly && found.session == SESSIONS_MAX {
+        return Err(OpenError::WornOut { place });
+    }
+    Ok(())
+}
+
+/// The batches after the commit. `None` when the log is newer than the superblock allows: a batch
+/// carries at most the next epoch, and the session that the superblock names.
+fn lost_tail(superblock: &Superblock, scan: &Scan) -> Option<Vec<FoundBatch>> {
+    let committed = superblock.commit.epoch.0;
+    let mut tail = Vec::new();
+    for batch in &scan.batches {
+        let session = batch.head.sequence.0 >> SEQUENCE_BITS;
+        if session > u64::from(superblock.session) || batch.head.epoch.0 > committed + 1 {
+            return None;
+        }
+        if batch.head.epoch.0 > committed {
+            tail.push(batch.clone());
+        }
+    }
+    Some(tail)
+}
+
+/// For each region, which of its cuts void no entry: they can go.
+type UnusedCuts = Vec<(RegionId, Vec<bool>)>;
+
+/// Enters the batches of the image in order: later ones win. Cuts made after the commit do not
+/// count yet, because the commit's hash knows nothing of them.
+fn replay(superblock: &Superblock, scan: &Scan, hasher: Hasher) -> (Index, UnusedCuts) {
+    let mut index = Index::new(hasher);
+    let mut unused: UnusedCuts = Vec::new();
+    for region in &superblock.regions {
+        index.add_region(region.id, region.pages);
+        unused.push((region.id, vec![true; region.cuts.list().len()]));
+    }
+    let commit = superblock.commit;
+    let mut image: Vec<&FoundBatch> =
+        scan.batches.iter().filter(|batch| batch.head.epoch <= commit.epoch).collect();
+    image.sort_unstable_by_key(|batch| (batch.head.epoch, batch.head.sequence));
+    for batch in image {
+        let sequence = batch.head.sequence.0;
+        let entries = &scan.entries[batch.first..batch.first + batch.count as usize];
+        for (entry, slot) in entries.iter().zip(batch.first_slot()..) {
+            let page = entry.page;
+            if page.region == VOID_REGION {
+                continue;
+            }
+            let found = superblock.regions.binary_search_by_key(&page.region, |region| region.id);
+            let Ok(at) = found else { continue };
+            let region = &superblock.regions[at];
+            if let Some(cut) = region.cuts.voids(page.page, sequence) {
+                unused[at].1[cut] = false;
+                if region.cuts.list()[cut].sequence <= commit.last_sequence.0 {
+                    continue;
+                }
+            } else if page.page >= region.pages {
+                // No writer of ours does this: the count will not match.
+                continue;
+            }
+            index.replay(page, slot, entry.checksum);
+        }
+    }
+    (index, unused)
+}
+
+/// Compares what was found with what was committed. When a loss is accepted, what was found becomes
+/// the commit.
+fn compare(superblock: &mut Superblock, index: &mut Index, mode: Mode) -> Vec<LostPages> {
+    let mut lost = Vec::new();
+    for region in &mut superblock.regions {
+        let found: ImagePart = index.replayed_part(region.id);
+        if found != region.committed {
+            lost.push(LostPages {
+                region: region.id,
+                name: region.name.clone(),
+                committed: region.committed.pages,
+                found: found.pages,
+            });
+            if mode == Mode::Incomplete {
+                region.committed = found;
+            }
+        }
+    }
+    if mode == Mode::Incomplete {
+        sum_commit(superblock);
+    }
+    lost
+}
+
+/// Counts the image's slots, applies the cuts made since the commit, and drops the cuts that void
+/// nothing any more.
+fn adopt(
+    superblock: &mut Superblock,
+    index: &mut Index,
+    unused_cuts: UnusedCuts,
+    whole: bool,
+) -> Segments {
+    let mut segments = Segments::new(superblock.geometry);
+    index.adopt_replay(&mut segments);
+    let committed = superblock.commit.last_sequence.0;
+    for (region, (_, unused)) in superblock.regions.iter_mut().zip(unused_cuts) {
+        let mut recent = region.cuts.list().iter().filter(|cut| cut.sequence > committed);
+        if let Some(lowest) = recent.next() {
+            index.cut(region.id, lowest.page, &mut segments);
+        }
+        let mut unused = unused.into_iter();
+        region.cuts.retain(|cut| {
+            let unused = unused.next().unwrap_or(false);
+            !(whole && unused && cut.sequence <= committed)
+        });
+    }
+    segments.seal_found();
+    segments
+}
+
+fn name_damage<D: Disk>(
+    disk: &mut D,
+    superblock: &Superblock,
+    scan: &Scan,
+) -> io::Result<Vec<u32>> {
+    let hasher = Hasher::new(superblock.seed);
+    let uuid_low = superblock.uuid_low();
+    let unreachable = find_unreachable(disk, superblock.geometry, &hasher, uuid_low, scan)?;
+    let mut slots = scan.damaged.clone();
+    slots.extend(unreachable.iter().map(|batch| batch.head.position));
+    slots.sort_unstable();
+    slots.dedup();
+    Ok(slots)
+}
+
+impl<D: Disk> Store<D> {
+    /// Erases the lost tail, then starts a new session.
+    fn make_ready(&mut self, tail: &[FoundBatch], unsafe_shutdowns: u64) -> Result<(), StoreError> {
+        self.erase(tail)?;
+        // Also without a tail: the image must be durable before the log moves on.
+        self.flush_blocking()?;
+        let mut next = self.superblock.clone();
+        next.session += 1;
+        next.state = StoreState::Running;
+        next.unsafe_shutdowns = unsafe_shutdowns;
+        next.boot_id = host::boot_id();
+        self.replace_superblock(next)?;
+        self.next_sequence = crate::store::first_sequence(self.superblock.session);
+        Ok(())
+    }
+
+    /// Overwrites the first page of each summary with zeros, many at a time.
+    fn erase(&mut self, tail: &[FoundBatch]) -> Result<(), StoreError> {
+        let (mut next, mut done, mut idle) = (0, Vec::new(), Vec::new());
+        while next < tail.len() || self.disk.in_flight() > 0 {
+            while next < tail.len() && self.disk.in_flight() < SCAN_READS {
+                let buffer = idle.pop().unwrap_or_else(|| AlignedBuffer::zeroed(PAGE_SIZE));
+                let slot = tail[next].head.position;
+                let offset = self.superblock.geometry.offset_of(slot);
+                self.disk.write(next as u64, offset, buffer, PAGE_SIZE);
+                next += 1;
+            }
+            if let Err(error) = self.disk.reap(Wait::One, &mut done) {
+                self.poison_with(format!("the device does not answer: {error}"));
+            }
+            for completion in done.drain(..) {
+                match completion.result {
+                    Ok(PAGE_SIZE) => idle.extend(completion.buffer),
+                    Ok(bytes) => self.poison_with(format!("short write: {bytes} bytes")),
+                    Err(error) => self.poison_with(format!("write: {error}")),
+                }
+            }
+            self.check_poison()?;
+        }
+        Ok(())
+    }
+}
+
+fn read_now<D: Disk>(
+    disk: &mut D,
+    offset: u64,
+    buffer: AlignedBuffer,
+) -> io::Result<AlignedBuffer> {
+    let (len, mut done) = (buffer.len(), Vec::new());
+    disk.read(0, offset, buffer, len);
+    while done.is_empty() {
+        disk.reap(Wait::One, &mut done)?;
+    }
+    let completion = done.pop().expect("one read was started");
+    match completion.result? {
+        bytes if bytes == len => Ok(completion.buffer.expect("a read returns its buffer")),
+        bytes => Err(crate::device::short_read(bytes, len)),
+    }
+}

@@ -1,0 +1,123 @@
+//! The catalogue: what a store records about each region.
+//!
+//! Plain data. Does not know where the pages of a region are stored or mapped.
+
+use crate::limits::CUTS_MAX;
+use crate::types::RegionId;
+
+/// How writes to a region become known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionMode {
+    /// First writes fault: for programs that do not know us.
+    Transparent,
+    /// The program announces its writes.
+    Explicit,
+}
+
+/// One region, as the superblock records it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionRecord {
+    /// Never reused within a store.
+    pub id: RegionId,
+    /// Unique in the store.
+    pub name: String,
+    /// How writes become known.
+    pub mode: RegionMode,
+    /// Size in pages.
+    pub pages: u32,
+    /// Address space to keep for growth, in pages; at least `pages`.
+    pub reserve_pages: u32,
+    /// Where the region is mapped, so that raw pointers stay valid. 0: not chosen.
+    pub address: u64,
+    /// Creation, in seconds since 1970.
+    pub created_unix_s: u64,
+    /// The region's part of the last commit.
+    pub(crate) committed: ImagePart,
+    /// Shrinks whose cut-off pages may still be in the log, by growing page and sequence.
+    pub(crate) cuts: Cuts,
+}
+
+/// What a new region needs. The store adds the id and the time.
+#[derive(Clone, Debug)]
+pub struct NewRegion {
+    /// 1 to 128 bytes, unique in the store.
+    pub name: String,
+    /// How writes become known.
+    pub mode: RegionMode,
+    /// Size in pages.
+    pub pages: u32,
+    /// Address space to keep for growth, in pages. Raised to `pages` when smaller.
+    pub reserve_pages: u32,
+    /// Where the region is mapped; 0 when not chosen yet.
+    pub address: u64,
+}
+
+/// The stored pages of one region in one image: how many, and the sum of their hashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ImagePart {
+    pub(crate) pages: u32,
+    pub(crate) hash: u128,
+}
+
+/// One shrink: entries of pages from `page` on with a sequence below `sequence` are void, also when
+/// the region has grown again since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) page: u32,
+    pub(crate) sequence: u64,
+}
+
+/// The shrinks of a region that still matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cuts(Vec<Cut>);
+
+impl Cuts {
+    /// Takes cuts that grow in page and sequence, at most [`CUTS_MAX`]; `None` for any other list.
+    pub(crate) fn from_list(list: Vec<Cut>) -> Option<Self> {
+        let grows = list.windows(2).all(|w| w[0].page < w[1].page && w[0].sequence < w[1].sequence);
+        (grows && list.len() <= CUTS_MAX).then_some(Self(list))
+    }
+
+    pub(crate) fn list(&self) -> &[Cut] {
+        &self.0
+    }
+
+    /// Adds a shrink that is newer than all others. It covers those at or above its page. `false`,
+    /// and no change, when the list is full.
+    pub(crate) fn add(&mut self, cut: Cut) -> bool {
+        let kept = self.0.iter().take_while(|old| old.page < cut.page).count();
+        if kept == CUTS_MAX {
+            return false;
+        }
+        self.0.truncate(kept);
+        self.0.push(cut);
+        true
+    }
+
+    /// The cut that voids an entry, if one does.
+    pub(crate) fn voids(&self, page: u32, sequence: u64) -> Option<usize> {
+        self.0.iter().position(|cut| page >= cut.page && sequence < cut.sequence)
+    }
+
+    /// Keeps the cuts for which `keep` says so.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Cut) -> bool) {
+        self.0.retain(keep);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lower_shrink_covers_the_higher_ones() {
+        let mut cuts = Cuts::default();
+        assert!(cuts.add(Cut { page: 100, sequence: 50 }));
+        assert!(cuts.add(Cut { page: 140, sequence: 70 }));
+        assert_eq!(cuts.voids(120, 49), Some(0));
+        assert_eq!(cuts.voids(120, 60), None, "written after the shrink to 100");
+        assert_eq!(cuts.voids(150, 60), Some(1));
+        assert!(cuts.add(Cut { page: 100, sequence: 80 }));
+        assert_eq!(cuts.list(), [Cut { page: 100, sequence: 80 }]);
+    }
+}
