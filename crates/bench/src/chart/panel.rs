@@ -23,12 +23,14 @@ const GREY: RGBColor = RGBColor(107, 114, 128);
 const GRID: RGBColor = RGBColor(229, 231, 235);
 const FONT: &str = "Inter, Helvetica, Arial, sans-serif";
 
-/// Pixels around the plot: room for labels to the left, a caption above, an axis below.
+/// Pixels around the plot: room for labels to the left, EDGE of it empty, a caption above, an
+/// axis below.
 const LEFT: u32 = 92;
+const EDGE: u32 = 18;
 const RIGHT: u32 = 28;
 const ABOVE: u32 = 34;
 const BELOW: u32 = 12;
-const AXIS: u32 = 52;
+const AXIS: u32 = 46;
 /// Opacity of areas: the grid stays visible, and so does one area behind a line.
 const AREA: f64 = 0.22;
 const BAND: f64 = 0.38;
@@ -75,7 +77,8 @@ impl Panel<'_> {
             .margin_top(ABOVE)
             .margin_right(RIGHT)
             .margin_bottom(BELOW)
-            .y_label_area_size(LEFT)
+            .margin_left(EDGE)
+            .y_label_area_size(LEFT - EDGE)
             .x_label_area_size(if self.last { AXIS } else { 0 })
             .build_cartesian_2d(marks.from_s..marks.to_s, 0.0..top)?;
         chart
@@ -184,7 +187,7 @@ pub(super) fn caption_row<'a>(area: &Area<'a>, entries: &[(&str, Shape, RGBColor
         let style = style.pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new((*text).to_owned(), (x + 28, middle), style))?;
         // No font is read, so the width is a guess, on the wide side.
-        x += 28 + 8 * text.chars().count() as i32 + 20;
+        x += 24 + 8 * text.chars().count() as i32 + 20;
     }
     Ok(())
 }
@@ -198,12 +201,12 @@ pub(super) fn title<'a>(area: &Area<'a>, title: &str, summary: &str) -> Drawn<'a
     area.draw(&Text::new(summary.to_owned(), (x, 44), plain))
 }
 
-/// A number as short as the axis needs it: 0, 0.5, 12, 20k, 1.5M.
+/// A number as short as the axis needs it: 0, 0.5, 12, 5k, 1.5M.
 fn short(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),
         size if size >= 1e6 => (value / 1e6, "M"),
-        size if size >= 1e4 => (value / 1e3, "k"),
+        size if size >= 1e3 => (value / 1e3, "k"),
         _ => (value, ""),
     };
     // Rounded first: labels come from sums of steps, and 0.30000000000000004 is not a label.
@@ -218,6 +221,6 @@ mod tests {
     #[test]
     fn labels_are_short() {
         let texts = [0.0, 0.1 + 0.2, 250.0, 5_000.0, 25_000.0, 1.5e6, 2e9].map(short);
-        assert_eq!(texts, ["0", "0.3", "250", "5000", "25k", "1.5M", "2G"]);
+        assert_eq!(texts, ["0", "0.3", "250", "5k", "25k", "1.5M", "2G"]);
     }
 }

@@ -239,6 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn hashing_leaves_a_known_share_of_the_records_unasked_for() {
+        let records = 1_000_000;
+        let mut asked = vec![false; records as usize];
+        for rank in 0..records {
+            asked[scramble(rank, records) as usize] = true;
+        }
+        let never = asked.iter().filter(|asked| !**asked).count() as f64 / records as f64;
+        assert!((never - (-1.0_f64).exp()).abs() < 0.01, "{never}");
+    }
+
+    #[test]
     fn the_latest_tenth_of_d_gets_the_share_that_the_law_gives_it() {
         // Beyond the wrap, where the number of records stands still.
         let mut ycsb = after(YcsbMix::D, 1, 20_000).0;
