@@ -8,7 +8,8 @@
 //!
 //! Ranks are scattered over the records by the FNV hash of the rank modulo the number of records,
 //! as the YCSB does. Hashing gives some records several ranks and others none: with as many ranks
-//! as records, some 40 % are never asked for (pure chance would leave 1/e, 37 %), and the skew is a little stronger than the law's.
+//! as records, some 40 % are never asked for (pure chance would leave 1/e, 37 %), and the skew is
+//! a little stronger than the law's.
 //!
 //! One thing the YCSB's Java code does differently, and we offer as [`Universe::Stock`]: it draws
 //! ranks from 10^10 items, whatever the number of records, and folds them onto the records. That
