@@ -58,6 +58,25 @@ impl<D: Disk> Store<D> {
         }
     }
 
+    /// Recounts every segment from the index and compares: an invariant walker for tests and for
+    /// `wattkeep check`. `Err` says what does not add up.
+    pub fn audit(&self) -> Result<(), String> {
+        let geometry = self.superblock.geometry;
+        let mut counts = vec![(0u32, 0u32); geometry.segments() as usize];
+        for (slot, _) in self.index.stored() {
+            counts[geometry.segment_of(slot) as usize].0 += 1;
+        }
+        for slot in self.index.pinned() {
+            counts[geometry.segment_of(slot) as usize].1 += 1;
+        }
+        for (number, (counted, kept)) in counts.into_iter().zip(self.segments.counts()).enumerate() {
+            if counted != kept {
+                return Err(format!("segment {number}: index {counted:?}, counters {kept:?}"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_run(&mut self, event: Event, flying: &mut Vec<SlotRun>, report: &mut CheckReport) {
         let Event::Read { token, buffer, result, .. } = event else { return };
         let Some(at) = flying.iter().position(|run| run.first_slot == token) else { return };

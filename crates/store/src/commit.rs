@@ -83,6 +83,7 @@ impl<D: Disk> Store<D> {
         let mut whole = ImagePart64::default();
         for region in &mut next.regions {
             region.committed = self.index.part(region.id);
+            region.cuts.committed();
             whole.add(region.committed);
         }
         next.commit = Commit {
@@ -183,13 +184,14 @@ impl<D: Disk> Store<D> {
         self.check_writable()?;
         self.settle()?;
         let mut next = self.superblock.clone();
+        let last_commit = next.commit.last_sequence;
         let record = record_mut(&mut next, id)?;
         let shrinks = pages < record.pages;
         record.pages = pages;
         record.reserve_pages = record.reserve_pages.max(pages);
         if shrinks {
             let sequence = self.take_sequence().0;
-            if !record.cuts.add(Cut { page: pages, sequence }) {
+            if !record.cuts.add(Cut { page: pages, sequence }, last_commit) {
                 return Err(StoreError::TooManyShrinks { id });
             }
         }

@@ -74,6 +74,12 @@ impl Index {
         Self { hasher, regions: Vec::new(), forgotten: 0 }
     }
 
+    /// Memory that the index takes, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let page = 2 * size_of::<Place>() + size_of::<Checksum>();
+        self.regions.iter().map(|region| (region.latest.capacity() * page) as u64).sum()
+    }
+
     pub(crate) fn add_region(&mut self, id: RegionId, pages: u32) {
         assert!(self.regions.last().is_none_or(|last| last.id < id), "ids only grow");
         self.regions.push(RegionIndex {

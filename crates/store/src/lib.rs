@@ -22,6 +22,7 @@ mod device; // completions and blocking requests
 mod clean; // making room
 mod commit; // checkpoints, saves, changes of the catalogue
 mod scan; // which batches the log holds
+mod torn; // copies that a power cut tore
 mod recover; // opening
 mod read; // restoring
 mod check; // verifying everything

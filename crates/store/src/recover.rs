@@ -27,6 +27,7 @@ use crate::superblock::{
     Commit, CommitKind, SUPERBLOCK_BYTES, StoreState, Superblock, SuperblockFault,
     UntrustedSuperblock, copy_offset,
 };
+use crate::torn::take_torn_copies;
 use crate::types::{PAGE_SIZE, RegionId};
 
 /// What was found while opening.
@@ -120,9 +121,13 @@ fn open<D: Disk>(mut disk: D, mode: Mode) -> Result<(Store<D>, Recovery), OpenEr
     check_superblock(&disk, &superblock, mode)?;
     let hasher = Hasher::new(superblock.seed);
     let (geometry, uuid_low) = (superblock.geometry, superblock.uuid_low());
-    let scan = Scanner::new(&mut disk, geometry, hasher, uuid_low).run().map_err(read_error)?;
-    let tail = lost_tail(&superblock, &scan)
+    let mut scan = Scanner::new(&mut disk, geometry, hasher, uuid_low).run().map_err(read_error)?;
+    let batches_found = scan.batches.len();
+    let mut tail = lost_tail(&superblock, &scan)
         .ok_or_else(|| OpenError::SuperblockOutdated { place: place.clone() })?;
+    let torn = take_torn_copies(&mut disk, geometry, &hasher, superblock.commit, &mut scan)
+        .map_err(read_error)?;
+    tail.extend(torn);
     let mut index = replay(&superblock, &scan, hasher);
     let mut recovery = Recovery {
         kind: superblock.commit.kind,
@@ -131,7 +136,7 @@ fn open<D: Disk>(mut disk: D, mode: Mode) -> Result<(Store<D>, Recovery), OpenEr
         superblock_copies_valid: copies,
         lost_tail_batches: tail.len(),
         segments_scanned: geometry.segments(),
-        batches_found: scan.batches.len(),
+        batches_found,
         unsafe_shutdowns: superblock.unsafe_shutdowns,
         lost: compare(&mut superblock, &mut index.0, mode),
         damaged_batches: Vec::new(),
@@ -272,13 +277,15 @@ fn replay(superblock: &Superblock, scan: &Scan, hasher: Hasher) -> (Index, Unuse
             let found = superblock.regions.binary_search_by_key(&page.region, |region| region.id);
             let Ok(at) = found else { continue };
             let region = &superblock.regions[at];
-            if let Some(cut) = region.cuts.voids(page.page, sequence) {
+            let (mut void, mut void_later) = (false, false);
+            for cut in region.cuts.voiding(page.page, sequence) {
                 unused[at].1[cut] = false;
-                if region.cuts.list()[cut].sequence <= commit.last_sequence.0 {
-                    continue;
-                }
-            } else if page.page >= region.pages {
-                // No writer of ours does this: the count will not match.
+                void |= region.cuts.list()[cut].sequence <= commit.last_sequence.0;
+                void_later = true;
+            }
+            // An entry outside its region that no cut explains: no writer of ours does this, and
+            // the count will not match.
+            if void || (!void_later && page.page >= region.pages) {
                 continue;
             }
             index.replay(page, slot, entry.checksum);
@@ -323,9 +330,9 @@ fn adopt(
     index.adopt_replay(&mut segments);
     let committed = superblock.commit.last_sequence.0;
     for (region, (_, unused)) in superblock.regions.iter_mut().zip(unused_cuts) {
-        let mut recent = region.cuts.list().iter().filter(|cut| cut.sequence > committed);
-        if let Some(lowest) = recent.next() {
-            index.cut(region.id, lowest.page, &mut segments);
+        let recent = region.cuts.list().iter().filter(|cut| cut.sequence > committed);
+        if let Some(lowest) = recent.map(|cut| cut.page).min() {
+            index.cut(region.id, lowest, &mut segments);
         }
         let mut unused = unused.into_iter();
         region.cuts.retain(|cut| {

@@ -3,7 +3,7 @@
 //! Plain data. Does not know where the pages of a region are stored or mapped.
 
 use crate::limits::CUTS_MAX;
-use crate::types::RegionId;
+use crate::types::{RegionId, Sequence};
 
 /// How writes to a region become known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct RegionRecord {
     pub created_unix_s: u64,
     /// The region's part of the last commit.
     pub(crate) committed: ImagePart,
-    /// Shrinks whose cut-off pages may still be in the log, by growing page and sequence.
+    /// Shrinks whose cut-off pages may still be in the log, by growing sequence.
     pub(crate) cuts: Cuts,
 }
 
@@ -72,9 +72,9 @@ pub(crate) struct Cut {
 pub(crate) struct Cuts(Vec<Cut>);
 
 impl Cuts {
-    /// Takes cuts that grow in page and sequence, at most [`CUTS_MAX`]; `None` for any other list.
+    /// Takes cuts of growing sequences, at most [`CUTS_MAX`]; `None` for any other list.
     pub(crate) fn from_list(list: Vec<Cut>) -> Option<Self> {
-        let grows = list.windows(2).all(|w| w[0].page < w[1].page && w[0].sequence < w[1].sequence);
+        let grows = list.windows(2).all(|pair| pair[0].sequence < pair[1].sequence);
         (grows && list.len() <= CUTS_MAX).then_some(Self(list))
     }
 
@@ -82,21 +82,38 @@ impl Cuts {
         &self.0
     }
 
-    /// Adds a shrink that is newer than all others. It covers those at or above its page. `false`,
-    /// and no change, when the list is full.
-    pub(crate) fn add(&mut self, cut: Cut) -> bool {
-        let kept = self.0.iter().take_while(|old| old.page < cut.page).count();
-        if kept == CUTS_MAX {
-            return false;
+    /// Adds a shrink that is newer than all others. It covers those since the last commit at or
+    /// above its page; older ones stay, because the committed image was made with them and without
+    /// this one. `false`, and no change, when the list is full.
+    pub(crate) fn add(&mut self, cut: Cut, last_commit: Sequence) -> bool {
+        let mut cuts = self.0.clone();
+        cuts.retain(|old| old.sequence <= last_commit.0 || old.page < cut.page);
+        cuts.push(cut);
+        let fits = cuts.len() <= CUTS_MAX;
+        if fits {
+            self.0 = cuts;
         }
-        self.0.truncate(kept);
-        self.0.push(cut);
-        true
+        fits
     }
 
-    /// The cut that voids an entry, if one does.
-    pub(crate) fn voids(&self, page: u32, sequence: u64) -> Option<usize> {
-        self.0.iter().position(|cut| page >= cut.page && sequence < cut.sequence)
+    /// A commit was made with all cuts: those that a newer one covers can go.
+    pub(crate) fn committed(&mut self) {
+        let mut lowest = u32::MAX;
+        let mut kept: Vec<Cut> = Vec::new();
+        for &cut in self.0.iter().rev() {
+            if cut.page < lowest || kept.is_empty() {
+                lowest = cut.page;
+                kept.push(cut);
+            }
+        }
+        kept.reverse();
+        self.0 = kept;
+    }
+
+    /// The cuts that void an entry, by number.
+    pub(crate) fn voiding(&self, page: u32, sequence: u64) -> impl Iterator<Item = usize> + '_ {
+        let voids = move |cut: &Cut| page >= cut.page && sequence < cut.sequence;
+        self.0.iter().enumerate().filter(move |(_, cut)| voids(cut)).map(|(number, _)| number)
     }
 
     /// Keeps the cuts for which `keep` says so.
@@ -109,15 +126,27 @@ impl Cuts {
 mod tests {
     use super::*;
 
+    const NO_COMMIT: Sequence = Sequence(0);
+
     #[test]
     fn a_lower_shrink_covers_the_higher_ones() {
         let mut cuts = Cuts::default();
-        assert!(cuts.add(Cut { page: 100, sequence: 50 }));
-        assert!(cuts.add(Cut { page: 140, sequence: 70 }));
-        assert_eq!(cuts.voids(120, 49), Some(0));
-        assert_eq!(cuts.voids(120, 60), None, "written after the shrink to 100");
-        assert_eq!(cuts.voids(150, 60), Some(1));
-        assert!(cuts.add(Cut { page: 100, sequence: 80 }));
+        assert!(cuts.add(Cut { page: 100, sequence: 50 }, NO_COMMIT));
+        assert!(cuts.add(Cut { page: 140, sequence: 70 }, NO_COMMIT));
+        assert_eq!(cuts.voiding(120, 49).collect::<Vec<_>>(), [0]);
+        assert_eq!(cuts.voiding(120, 60).count(), 0, "written after the shrink to 100");
+        assert_eq!(cuts.voiding(150, 60).collect::<Vec<_>>(), [1]);
+        assert!(cuts.add(Cut { page: 100, sequence: 80 }, NO_COMMIT));
         assert_eq!(cuts.list(), [Cut { page: 100, sequence: 80 }]);
+    }
+
+    #[test]
+    fn a_shrink_keeps_those_that_the_committed_image_was_made_with() {
+        let mut cuts = Cuts::default();
+        assert!(cuts.add(Cut { page: 20, sequence: 50 }, NO_COMMIT));
+        assert!(cuts.add(Cut { page: 10, sequence: 100 }, Sequence(60)));
+        assert_eq!(cuts.list().len(), 2);
+        cuts.committed();
+        assert_eq!(cuts.list(), [Cut { page: 10, sequence: 100 }]);
     }
 }

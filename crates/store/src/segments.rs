@@ -167,12 +167,6 @@ impl Segments {
         self.drop_latest(slot);
     }
 
-    /// A pinned version is the latest again.
-    pub(crate) fn unpin_to_latest(&mut self, slot: u32) {
-        self.add_latest(slot);
-        self.drop_pinned(slot);
-    }
-
     /// A committed version was copied out of its slot: the segment waits for a flush from now on.
     pub(crate) fn moved_out(&mut self, slot: u32) {
         let begun = self.flushes_begun;

@@ -168,6 +168,16 @@ impl<D: Disk> Store<D> {
         self.regions().iter().find(|region| region.name == name)
     }
 
+    /// The id that the next new region gets.
+    pub fn next_region_id(&self) -> RegionId {
+        RegionId(self.superblock.next_region)
+    }
+
+    /// Memory that the index takes, in bytes: 16 per page.
+    pub fn index_bytes(&self) -> u64 {
+        self.index.bytes()
+    }
+
     /// The disk below.
     pub fn disk(&self) -> &D {
         &self.disk
