@@ -3,11 +3,11 @@
 //! The modules, in the order data meets them:
 
 pub mod buffer;
+pub mod file;
 pub mod futex;
 pub mod map;
 pub mod memfd;
 pub mod signal;
 pub mod socket;
 pub mod uffd;
-pub mod file;
 pub mod uring;

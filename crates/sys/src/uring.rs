@@ -96,14 +96,7 @@ impl RingFile {
 
     /// Starts reading `len` bytes at `offset` into the front of `buffer`, in pieces of at most
     /// `piece` bytes.
-    pub fn read(
-        &mut self,
-        token: u64,
-        offset: u64,
-        mut buffer: AlignedBuffer,
-        len: usize,
-        piece: usize,
-    ) {
+    pub fn read(&mut self, token: u64, offset: u64, mut buffer: AlignedBuffer, len: usize, piece: usize) {
         assert!(len <= buffer.len(), "a request lies in its buffer");
         let start = buffer.as_mut_ptr();
         let number = self.add(token, Some(buffer));

@@ -1,0 +1,143 @@
+//! The signal handler: finds the region of a fault, resolves it, or hands the signal on.
+//!
+//! Never allocates, locks, logs, or touches region memory; the one exception is the checking mode of
+//! explicit regions, which reports a programming error with a backtrace.
+//!
+//! # Safety
+//!
+//! 1. A published entry's `Tracked` is alive until its region was withdrawn and unmapped; a thread
+//!    that accesses a region while another one closes it breaks the contract of the region's owner.
+//! 2. The handler is installed once per signal and never removed: others may have chained to it.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use rustix::io::write as write_fd;
+use wattkeep_sys::signal::{self, FaultSignal, Previous, SigInfo};
+
+use super::grant::{Outcome, Tracked};
+use crate::limits::{REGIONS_MAX, SESSIONS_MAX};
+use crate::types::Tracking;
+
+/// One mapped region, found by address.
+struct Entry {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    tracked: AtomicPtr<Tracked>,
+}
+
+const ENTRIES: usize = REGIONS_MAX * SESSIONS_MAX;
+
+static REGIONS: [Entry; ENTRIES] = [const {
+    Entry {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        tracked: AtomicPtr::new(std::ptr::null_mut()),
+    }
+}; ENTRIES];
+/// Entries at or above this one were never used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+static PUBLISHING: Mutex<()> = Mutex::new(());
+static PREVIOUS_BUS: OnceLock<Previous> = OnceLock::new();
+static PREVIOUS_SEGV: OnceLock<Previous> = OnceLock::new();
+
+/// Sends faults of `start..start + len` to `tracked`. Returns the entry, for [`withdraw`].
+pub fn publish(start: usize, len: usize, tracked: *mut Tracked) -> io::Result<usize> {
+    let _one_at_a_time = PUBLISHING.lock().map_err(|_| io::Error::other("a publisher panicked"))?;
+    let Some(free) = REGIONS.iter().position(|entry| entry.end.load(Ordering::SeqCst) == 0) else {
+        return Err(io::Error::other(format!("this process maps {ENTRIES} regions already: close one")));
+    };
+    let entry = &REGIONS[free];
+    entry.tracked.store(tracked, Ordering::SeqCst);
+    entry.start.store(start, Ordering::SeqCst);
+    entry.end.store(start + len, Ordering::SeqCst);
+    USED.fetch_max(free + 1, Ordering::SeqCst);
+    Ok(free)
+}
+
+/// Ends [`publish`]: later faults of that range go to the handler before ours.
+pub fn withdraw(entry: usize) {
+    let entry = &REGIONS[entry];
+    entry.start.store(usize::MAX, Ordering::SeqCst);
+    entry.tracked.store(std::ptr::null_mut(), Ordering::SeqCst);
+    entry.end.store(0, Ordering::SeqCst);
+}
+
+/// The region that holds `address`.
+#[inline]
+fn find(address: usize) -> Option<&'static Tracked> {
+    REGIONS[..USED.load(Ordering::Acquire).min(ENTRIES)].iter().find_map(|entry| {
+        let inside =
+            address >= entry.start.load(Ordering::Relaxed) && address < entry.end.load(Ordering::Relaxed);
+        // SAFETY: 1: published entries are alive.
+        if inside { unsafe { entry.tracked.load(Ordering::Acquire).as_ref() } } else { None }
+    })
+}
+
+/// Installs our handler for `signal`, unless it is there already.
+pub fn install(signal: FaultSignal) -> io::Result<()> {
+    let _one_at_a_time = PUBLISHING.lock().map_err(|_| io::Error::other("a publisher panicked"))?;
+    let slot = match signal {
+        FaultSignal::Bus => &PREVIOUS_BUS,
+        FaultSignal::Segv => &PREVIOUS_SEGV,
+    };
+    if slot.get().is_some() && signal::is_installed(signal, on_fault) {
+        return Ok(());
+    }
+    if slot.get().is_some() {
+        return Err(io::Error::other(format!(
+            "another handler replaced ours for {signal:?}: let it chain, or open the region after it is installed"
+        )));
+    }
+    // SAFETY: 2: `on_fault` keeps to async-signal-safe calls.
+    let previous = unsafe { signal::install(signal, on_fault) }?;
+    slot.set(previous).map_err(|_| io::Error::other("the fault handler was installed twice"))
+}
+
+extern "C" fn on_fault(number: c_int, info: *mut SigInfo, context: *mut c_void) {
+    // SAFETY: 2: the kernel's own arguments.
+    let (address, write) = unsafe { (signal::fault_address(info), signal::fault_is_write(context)) };
+    let resolved = find(address).and_then(|tracked| Some((tracked, tracked.page_of(address)?)));
+    let Some((tracked, page)) = resolved else {
+        let previous = if number == FaultSignal::Bus.number() { &PREVIOUS_BUS } else { &PREVIOUS_SEGV };
+        if let Some(previous) = previous.get() {
+            // SAFETY: 2: the arguments of this very signal.
+            unsafe { signal::chain(previous, number, info, context) };
+        }
+        return;
+    };
+    let write = write.unwrap_or(true);
+    if write && tracked.tracking() == Tracking::Checking && tracked.is_closed(page) {
+        report_unannounced(tracked, address);
+    }
+    tracked.count_fault();
+    match tracked.resolve(page, write) {
+        Outcome::Resolved => {}
+        Outcome::Lost => {
+            die("wattkeep: the stored copy of this page is damaged; run 'wattkeep check' on its store\n")
+        }
+        Outcome::Broken(_) => {
+            die("wattkeep: a page could not be made writable: its mapping was changed behind us\n")
+        }
+    }
+}
+
+/// Ends the process without unwinding, after one line on standard error.
+fn die(line: &str) -> ! {
+    let _ = write_fd(rustix::stdio::stderr(), line.as_bytes());
+    std::process::abort()
+}
+
+/// Checking mode: a store that nobody announced. Allocates, which is fit for a program under test.
+#[cold]
+fn report_unannounced(tracked: &Tracked, address: usize) {
+    tracked.shared().control.counters.unannounced.fetch_add(1, Ordering::Relaxed);
+    let backtrace = std::backtrace::Backtrace::force_capture();
+    let report = format!(
+        "wattkeep: store to {address:#x} was not announced: call will_write before it\n{backtrace}\n"
+    );
+    let _ = write_fd(rustix::stdio::stderr(), report.as_bytes());
+}

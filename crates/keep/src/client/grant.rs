@@ -1,0 +1,546 @@
+//! Turns a fault, or an announced store, into a permit and a writable page.
+//!
+//! The rule: a permit is taken before a page becomes writable, and a page is opened only by whoever
+//! moved its word to `Granting`. After that claim the freeze is looked at once more: either a
+//! freezer sees the claim, or the claimer sees the freeze.
+//!
+//! The thread that takes a fault also protects the keeper's next victims: it is the one thread for
+//! which that sends no interrupt to another core.
+//!
+//! Runs inside a signal handler: never allocates, locks, logs, or touches region memory.
+//!
+//! # Safety
+//!
+//! 1. A `Tracked` is published only while its region is mapped and guarded; pages below `pages` lie
+//!    inside that mapping.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use wattkeep_sys::futex;
+
+use super::guard::{Guard, Refusal};
+use super::predict::Predictor;
+use crate::control::block::{Control, Event, Freeze, PageRef, Words};
+use crate::control::page_word::{PINS_MAX, State, Word};
+use crate::limits::{CLIENT_WAIT, PAGE_SIZE, REGIONS_MAX};
+use crate::types::Tracking;
+
+/// Victims that one fault takes from the queue at once.
+const VICTIMS_PER_FAULT: usize = 32;
+
+/// How a fault ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The access may be tried again.
+    Resolved,
+    /// The store's copy of the page is damaged.
+    Lost,
+    /// The mapping is not guarded as it should be.
+    Broken(Refusal),
+}
+
+/// What the regions of one session share inside the client.
+pub struct Shared {
+    /// The control block.
+    pub control: Control,
+    /// Rings the keeper awake.
+    pub bell: OwnedFd,
+    regions: [AtomicPtr<Tracked>; REGIONS_MAX],
+    /// Threads that may hold a pointer from `regions`.
+    visitors: AtomicU32,
+}
+
+/// One mapped region, as the fault path sees it.
+pub struct Tracked {
+    shared: std::sync::Arc<Shared>,
+    words: Words,
+    index: u32,
+    base: usize,
+    pages: AtomicU32,
+    tracking: Tracking,
+    guard: Guard,
+    predictor: Predictor,
+}
+
+/// Why a page was not pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unpinned {
+    /// No permit is free, or grants are frozen: let go of other pins, wait, try again.
+    Wait,
+    /// It cannot be had.
+    Failed(Outcome),
+}
+
+enum Step {
+    Done,
+    Again,
+    Wait,
+    Failed(Refusal),
+    Lost,
+}
+
+impl Shared {
+    /// Shared state of a session without regions.
+    pub fn new(control: Control, bell: OwnedFd) -> Self {
+        Self {
+            control,
+            bell,
+            regions: [const { AtomicPtr::new(std::ptr::null_mut()) }; REGIONS_MAX],
+            visitors: 0.into(),
+        }
+    }
+
+    /// Lets every faulting thread of the session protect this region's victims.
+    pub fn publish(&self, tracked: *mut Tracked, index: u32) {
+        self.regions[index as usize].store(tracked, Ordering::SeqCst);
+    }
+
+    /// Ends [`Self::publish`] and waits until no thread uses the region any more.
+    pub fn withdraw(&self, index: u32) {
+        self.regions[index as usize].store(std::ptr::null_mut(), Ordering::SeqCst);
+        while self.visitors.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Rings the keeper awake if it sleeps.
+    #[inline]
+    pub fn wake_keeper(&self) {
+        self.control.wake_keeper(self.bell.as_fd());
+    }
+
+    /// Protects up to `count` pages that the keeper wants cleaned.
+    #[inline]
+    fn protect_victims(&self, count: usize) {
+        if self.control.victims.is_empty() {
+            return;
+        }
+        self.visitors.fetch_add(1, Ordering::SeqCst);
+        let mut run: Option<(PageRef, u32)> = None;
+        for _ in 0..count.min(VICTIMS_PER_FAULT) {
+            let Some(victim) = self.control.victims.pop().map(PageRef::unpack) else { break };
+            if !self.claim_victim(victim) {
+                continue;
+            }
+            run = match run {
+                Some((first, pages))
+                    if first.region == victim.region && first.page + pages == victim.page =>
+                {
+                    Some((first, pages + 1))
+                }
+                other => {
+                    self.close_run(other);
+                    Some((victim, 1))
+                }
+            };
+        }
+        self.close_run(run);
+        self.visitors.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Protects every dirty page of every region, for a cut that only the client can make.
+    pub fn protect_everything(&self) {
+        self.visitors.fetch_add(1, Ordering::SeqCst);
+        for region in 0..REGIONS_MAX as u32 {
+            let Some(tracked) = self.tracked(region).filter(|tracked| tracked.tracking.protects()) else {
+                continue;
+            };
+            let mut run: Option<(PageRef, u32)> = None;
+            for page in 0..tracked.pages() {
+                if !self.claim_victim(PageRef { region, page }) {
+                    self.close_run(run.take());
+                } else {
+                    run =
+                        Some(run.map_or((PageRef { region, page }, 1), |(first, pages)| (first, pages + 1)));
+                }
+            }
+            self.close_run(run);
+        }
+        self.visitors.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn tracked(&self, region: u32) -> Option<&Tracked> {
+        let tracked = self.regions.get(region as usize)?.load(Ordering::SeqCst);
+        // SAFETY: 1: published regions stay alive while `visitors` counts us; see `withdraw`.
+        unsafe { tracked.as_ref() }
+    }
+
+    fn claim_victim(&self, victim: PageRef) -> bool {
+        let Some(tracked) = self.tracked(victim.region) else { return false };
+        if victim.page >= tracked.pages.load(Ordering::Relaxed) {
+            return false;
+        }
+        let word = tracked.words.of(victim.page);
+        let now = word.load();
+        now.state() == State::Dirty && now.pins() == 0 && word.exchange(now, now.to(State::Protecting))
+    }
+
+    fn close_run(&self, run: Option<(PageRef, u32)>) {
+        let Some((first, pages)) = run else { return };
+        let Some(tracked) = self.tracked(first.region) else { return };
+        // SAFETY: 1: claimed pages of a published region.
+        let closed = unsafe { tracked.guard.close(tracked.address(first.page), pages) }.is_ok();
+        for page in first.page..first.page + pages {
+            if closed {
+                tracked.words.of(page).advance(State::Protecting, State::Queued);
+                self.control.tell(Event::Queued(PageRef { page, ..first }));
+            } else {
+                // Out of mappings: the page stays dirty and the keeper offers it again.
+                tracked.words.of(page).advance(State::Protecting, State::Dirty);
+            }
+        }
+        count(&self.control.counters.protected_pages, u64::from(pages));
+        self.wake_keeper();
+    }
+}
+
+/// Raises a counter that many threads raise: relaxed, for reading by people.
+#[inline]
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+impl Tracked {
+    /// The fault path's view of a region of `pages` pages mapped at `base`.
+    pub fn new(
+        shared: std::sync::Arc<Shared>,
+        words: Words,
+        index: u32,
+        base: usize,
+        pages: u32,
+        tracking: Tracking,
+        guard: Guard,
+    ) -> Self {
+        let pages = AtomicU32::new(pages);
+        Self { shared, words, index, base, pages, tracking, guard, predictor: Predictor::default() }
+    }
+
+    /// The page that holds `address`; `None` outside the region's present size.
+    #[inline]
+    pub fn page_of(&self, address: usize) -> Option<u32> {
+        let page = address.checked_sub(self.base)? / PAGE_SIZE;
+        (page < self.pages.load(Ordering::Relaxed) as usize).then_some(page as u32)
+    }
+
+    /// Counts a fault, for status.
+    #[inline]
+    pub fn count_fault(&self) {
+        count(&self.shared.control.counters.faults, 1);
+    }
+
+    /// A store to `page` would fault.
+    pub fn is_closed(&self, page: u32) -> bool {
+        use State::*;
+        matches!(self.words.of(page).load().state(), Fresh | Clean | Queued | Copying | InFlight | Held)
+    }
+
+    /// How the region is tracked.
+    pub fn tracking(&self) -> Tracking {
+        self.tracking
+    }
+
+    /// The guard of the region's pages.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// What the session's regions share.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Pages that the region has now.
+    pub fn pages(&self) -> u32 {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// The region grew.
+    pub fn set_pages(&self, pages: u32) {
+        self.pages.store(pages, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn address(&self, page: u32) -> usize {
+        self.base + page as usize * PAGE_SIZE
+    }
+
+    #[inline]
+    fn page_ref(&self, page: u32) -> PageRef {
+        PageRef { region: self.index, page }
+    }
+
+    /// Makes `page` accessible: readable, and writable when `write`. Sleeps as long as it takes.
+    pub fn resolve(&self, page: u32, write: bool) -> Outcome {
+        loop {
+            match self.attempt(page, write) {
+                Step::Done => return Outcome::Resolved,
+                Step::Again => {}
+                Step::Wait | Step::Failed(Refusal::Exhausted) => self.wait_for_permit(),
+                Step::Failed(refusal) => return Outcome::Broken(refusal),
+                Step::Lost => return Outcome::Lost,
+            }
+        }
+    }
+
+    #[inline]
+    fn attempt(&self, page: u32, write: bool) -> Step {
+        let now = self.words.of(page).load();
+        match (now.state(), self.tracking) {
+            (State::Lost, _) => Step::Lost,
+            (State::Absent, _) => self.wait_for_keeper(page, now, Event::Wanted(self.page_ref(page))),
+            (_, Tracking::Explicit) => self.install(page, true),
+            (State::Fresh, _) if !write => self.show_zeros(page, now),
+            (_, _) if !write => Step::Done,
+            (State::Dirty, _) => Step::Done,
+            (State::Granting | State::Protecting, _) => self.let_other_finish(),
+            (State::Held, _) => self.wait_for_keeper(page, now, Event::Urgent(self.page_ref(page))),
+            (State::Clean | State::Fresh, _) => self.grant(page, now),
+            (State::Queued | State::Copying | State::InFlight, _) => self.rescue(page, now),
+        }
+    }
+
+    fn let_other_finish(&self) -> Step {
+        std::thread::yield_now();
+        Step::Done
+    }
+
+    /// A page never written is read: zeros, protected, so that its first store faults again.
+    fn show_zeros(&self, page: u32, now: Word) -> Step {
+        if !self.words.of(page).exchange(now, now.to(State::Granting)) {
+            return Step::Again;
+        }
+        let step = self.install(page, false);
+        let state = if matches!(step, Step::Done) { State::Clean } else { State::Fresh };
+        self.words.of(page).advance(State::Granting, state);
+        step
+    }
+
+    fn install(&self, page: u32, writable: bool) -> Step {
+        // SAFETY: 1: a page of the region.
+        match unsafe { self.guard.install_zeros(self.address(page), 1, writable) } {
+            Ok(()) => Step::Done,
+            Err(refusal) => Step::Failed(refusal),
+        }
+    }
+
+    /// A clean page, or one never written, is stored to: it, and pages that are likely next, each
+    /// get a permit and become writable.
+    #[inline]
+    fn grant(&self, page: u32, now: Word) -> Step {
+        let control = &*self.shared.control;
+        if control.freeze() != Freeze::None {
+            return Step::Wait;
+        }
+        let wanted = self.predictor.run_at(page, control.ledger.0.permits().free());
+        let taken = control.ledger.0.take(wanted);
+        if taken == 0 {
+            return Step::Wait;
+        }
+        let run = self.claim(page, now, taken);
+        control.ledger.0.give_back(taken - run);
+        if run == 0 {
+            return Step::Again;
+        }
+        let from = now.state();
+        let opened = if control.freeze() != Freeze::None {
+            Err(Step::Wait)
+        } else {
+            self.open(page, run, from).map_err(Step::Failed)
+        };
+        if let Err(step) = opened {
+            for page in page..page + run {
+                self.words.of(page).advance(State::Granting, from);
+            }
+            control.ledger.0.give_back(run);
+            control.announce_progress();
+            return step;
+        }
+        for page in page..page + run {
+            self.words.of(page).advance(State::Granting, State::Dirty);
+            control.tell(Event::Dirtied(self.page_ref(page)));
+        }
+        self.predictor.granted(page, run);
+        count(&control.counters.granted_pages, u64::from(run));
+        self.shared.protect_victims(run as usize);
+        self.wake_keeper_when_short();
+        Step::Done
+    }
+
+    /// A keeper that naps would let the permits run out: it is rung when few are left.
+    #[inline]
+    fn wake_keeper_when_short(&self) {
+        let permits = self.shared.control.ledger.0.permits();
+        if permits.free() < permits.limit / 8 {
+            self.shared.wake_keeper();
+        }
+    }
+
+    /// Claims `page` and up to `most - 1` followers in the same state. Returns how many.
+    fn claim(&self, page: u32, now: Word, most: u32) -> u32 {
+        if !self.words.of(page).exchange(now, now.to(State::Granting)) {
+            return 0;
+        }
+        let end = page.saturating_add(most).min(self.pages());
+        for next in page + 1..end {
+            let word = self.words.of(next);
+            let seen = word.load();
+            if seen.state() != now.state() || !word.exchange(seen, seen.to(State::Granting)) {
+                return next - page;
+            }
+        }
+        end - page
+    }
+
+    #[inline]
+    fn open(&self, page: u32, run: u32, from: State) -> Result<(), Refusal> {
+        let start = self.address(page);
+        // SAFETY: 1: claimed pages of the region.
+        match from {
+            // SAFETY: as above.
+            State::Fresh => unsafe { self.guard.install_zeros(start, run, true) },
+            // SAFETY: as above.
+            _ => unsafe { self.guard.open(start, run) },
+        }
+    }
+
+    /// A page on its way to the SSD is stored to: it keeps its permit and becomes writable again.
+    /// What is in flight is an older version, and its arrival will not match the word any more.
+    fn rescue(&self, page: u32, now: Word) -> Step {
+        let control = &*self.shared.control;
+        if control.freeze() != Freeze::None {
+            return Step::Wait;
+        }
+        let word = self.words.of(page);
+        if !word.exchange(now, now.to(State::Granting)) {
+            return Step::Again;
+        }
+        let opened = if control.freeze() != Freeze::None {
+            Err(Step::Wait)
+        } else {
+            self.open(page, 1, State::Queued).map_err(Step::Failed)
+        };
+        let (state, event) = match opened {
+            Ok(()) => (State::Dirty, Event::Dirtied(self.page_ref(page))),
+            Err(_) => (State::Queued, Event::Queued(self.page_ref(page))),
+        };
+        word.advance(State::Granting, state);
+        control.tell(event);
+        count(&control.counters.rescued_pages, 1);
+        match opened {
+            Ok(()) => Step::Done,
+            Err(step) => step,
+        }
+    }
+
+    /// Sleeps until the keeper has filled or copied `page`.
+    fn wait_for_keeper(&self, page: u32, now: Word, event: Event) -> Step {
+        let word = self.words.of(page);
+        let marked = now.with_waiter();
+        if now != marked && !word.exchange(now, marked) {
+            return Step::Again;
+        }
+        self.shared.control.tell(event);
+        self.shared.wake_keeper();
+        let _ = futex::wait(word.futex(), marked.0, Some(CLIENT_WAIT));
+        Step::Again
+    }
+
+    /// Sleeps until a permit may be free, helping first: it protects victims, so that the keeper has
+    /// something to clean.
+    pub fn wait_for_permit(&self) {
+        let control = &*self.shared.control;
+        self.shared.protect_victims(VICTIMS_PER_FAULT);
+        self.shared.wake_keeper();
+        let began = Instant::now();
+        control.wait_for_progress(CLIENT_WAIT, || {
+            control.freeze() == Freeze::None && control.ledger.0.permits().free() > 0
+        });
+        count(&control.counters.permit_waits, 1);
+        count(&control.counters.permit_wait_ns, began.elapsed().as_nanos() as u64);
+    }
+
+    /// Announces a store to `page` and pins it: until [`Self::unpin`] it is neither protected nor
+    /// copied. Does not wait for permits: the caller may hold other pins, and lets go of them first.
+    #[inline]
+    pub fn pin(&self, page: u32) -> Result<(), Unpinned> {
+        let word = self.words.of(page);
+        loop {
+            let now = word.load();
+            if now.state() != State::Dirty {
+                self.prepare(page, now)?;
+            } else if now.pins() == PINS_MAX {
+                return Err(Unpinned::Wait);
+            } else if word.exchange(now, now.pinned()) {
+                if self.shared.control.freeze() == Freeze::None {
+                    return Ok(());
+                }
+                word.unpin();
+                return Err(Unpinned::Wait);
+            }
+        }
+    }
+
+    /// Brings a page closer to dirty.
+    #[cold]
+    fn prepare(&self, page: u32, now: Word) -> Result<(), Unpinned> {
+        let step = match now.state() {
+            _ if self.tracking != Tracking::Explicit => self.attempt(page, true),
+            State::Lost => Step::Lost,
+            State::Absent => self.wait_for_keeper(page, now, Event::Wanted(self.page_ref(page))),
+            State::Held => self.wait_for_keeper(page, now, Event::Urgent(self.page_ref(page))),
+            State::Clean | State::Fresh => self.admit(page, now),
+            State::Queued | State::Copying | State::InFlight => self.take_back(page, now),
+            State::Dirty | State::Granting | State::Protecting => Step::Again,
+        };
+        match step {
+            Step::Done | Step::Again => Ok(()),
+            Step::Wait | Step::Failed(Refusal::Exhausted) => Err(Unpinned::Wait),
+            Step::Lost => Err(Unpinned::Failed(Outcome::Lost)),
+            Step::Failed(refusal) => Err(Unpinned::Failed(Outcome::Broken(refusal))),
+        }
+    }
+
+    /// An explicit page becomes dirty: a permit and a word, no system call.
+    fn admit(&self, page: u32, now: Word) -> Step {
+        let control = &*self.shared.control;
+        if control.freeze() != Freeze::None || control.ledger.0.take(1) == 0 {
+            return Step::Wait;
+        }
+        if !self.words.of(page).exchange(now, now.to(State::Dirty)) {
+            control.ledger.0.give_back(1);
+            return Step::Again;
+        }
+        control.tell(Event::Dirtied(self.page_ref(page)));
+        count(&control.counters.granted_pages, 1);
+        self.wake_keeper_when_short();
+        Step::Again
+    }
+
+    /// An explicit page on its way to the SSD is announced again: it keeps its permit.
+    fn take_back(&self, page: u32, now: Word) -> Step {
+        if self.shared.control.freeze() != Freeze::None {
+            return Step::Wait;
+        }
+        if self.words.of(page).exchange(now, now.to(State::Dirty)) {
+            self.shared.control.tell(Event::Dirtied(self.page_ref(page)));
+            count(&self.shared.control.counters.rescued_pages, 1);
+        }
+        Step::Again
+    }
+
+    /// Ends the store announced by [`Self::pin`]. In checking mode the page is closed again, so that
+    /// the next store must be announced, too.
+    #[inline]
+    pub fn unpin(&self, page: u32) {
+        self.words.of(page).unpin();
+        if self.tracking == Tracking::Checking {
+            let victim = self.page_ref(page);
+            if self.shared.claim_victim(victim) {
+                self.shared.close_run(Some((victim, 1)));
+            }
+        }
+    }
+}

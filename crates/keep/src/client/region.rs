@@ -1,0 +1,270 @@
+//! One mapped region: its address range, its guard, and the stores announced to it.
+//!
+//! # Safety
+//!
+//! 1. The `Tracked` behind a region is boxed, published after it is complete, withdrawn before it is
+//!    freed, and freed after the mapping is gone.
+//! 2. Callers that keep raw pointers into a region stop using them before they close it.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use wattkeep_sys::map::{Access, Mapping};
+use wattkeep_sys::uffd;
+
+use super::grant::{Outcome, Tracked, Unpinned};
+use super::guard::Guard;
+use super::monitor::Monitor;
+use super::session::{Session, SessionError, unexpected};
+use super::{fault, probe};
+use crate::control::block::Words;
+use crate::limits::PAGE_SIZE;
+use crate::protocol::{RegionReply, RegionRequest, Reply, Request};
+use crate::types::{FaultMode, Tracking};
+
+/// A mapped region. Closing or dropping it unmaps the memory; what was stored stays.
+pub struct Region {
+    session: Arc<Session>,
+    name: String,
+    index: u32,
+    tracked: *mut Tracked,
+    entry: usize,
+    monitor: Option<Monitor>,
+    mapping: Option<Mapping>,
+}
+
+// SAFETY: 1: the pointer is owned by the region, and `Tracked` is shared between threads anyway.
+unsafe impl Send for Region {}
+// SAFETY: 1: as above; all methods on `&self` use atomics or the session's locks.
+unsafe impl Sync for Region {}
+
+/// Stores announced to a range, which is pinned until this is dropped.
+#[must_use = "the announcement ends when this is dropped: keep it until the store is done"]
+pub struct Announced<'a> {
+    tracked: &'a Tracked,
+    first: u32,
+    end: u32,
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        for page in self.first..self.end {
+            self.tracked.unpin(page);
+        }
+    }
+}
+
+impl Region {
+    pub(super) fn open(session: Arc<Session>, request: &RegionRequest) -> Result<Self, SessionError> {
+        let (reply, fds) = session.ask(&Request::OpenRegion(request.clone()), &[])?;
+        let Reply::Region(reply) = reply else { return Err(unexpected(&reply)) };
+        let [memory, words] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| SessionError::KeeperGone)?;
+        let mode = session.mode().mode;
+        let mapping = Self::map(&reply, &memory, mode, &request.name)?;
+        let words = Words::map(&words, reply.reserve_pages)?;
+        let guard = Self::guard(&reply, &mapping, mode)?;
+        let fds: Vec<_> = match &guard {
+            Guard::Userfault { fd, .. } => vec![fd.as_fd()],
+            Guard::Mprotect => Vec::new(),
+        };
+        let Reply::Done = session.ask(&Request::Attach { index: reply.index }, &fds)?.0 else {
+            return Err(SessionError::KeeperGone);
+        };
+        let base = mapping.start() as usize;
+        let tracked = Box::into_raw(Box::new(Tracked::new(
+            session.shared().clone(),
+            words,
+            reply.index,
+            base,
+            reply.pages,
+            reply.tracking,
+            guard,
+        )));
+        let entry = fault::publish(base, mapping.len(), tracked).inspect_err(|_| {
+            // SAFETY: 1: not published, so nobody else has it.
+            drop(unsafe { Box::from_raw(tracked) });
+        })?;
+        session.shared().publish(tracked, reply.index);
+        let monitor = match mode {
+            // SAFETY: 1: the region stops the monitor before it frees `tracked`.
+            FaultMode::Monitor => Some(unsafe { Monitor::start(tracked) }?),
+            _ => None,
+        };
+        let name = request.name.clone();
+        Ok(Self { session, name, index: reply.index, tracked, entry, monitor, mapping: Some(mapping) })
+    }
+
+    fn map(
+        reply: &RegionReply,
+        memory: &OwnedFd,
+        mode: FaultMode,
+        name: &str,
+    ) -> Result<Mapping, SessionError> {
+        let len = reply.reserve_pages as usize * PAGE_SIZE;
+        let mapping =
+            Mapping::at(reply.address as usize, memory, len, Access::ReadWrite).map_err(|errno| {
+                SessionError::Refused(match errno {
+                    rustix::io::Errno::EXIST => format!(
+                        "region '{name}' belongs at {:#x}, where this program has mapped something else: \
+                     look into /proc/{}/maps, and open the region before whatever lies there",
+                        reply.address,
+                        std::process::id()
+                    ),
+                    other => format!("region '{name}' cannot be mapped at {:#x}: {other}", reply.address),
+                })
+            })?;
+        mapping.hide_from_children()?;
+        if mode == FaultMode::Mprotect && reply.tracking.protects() {
+            mapping.set_access(Access::Read)?;
+        }
+        Ok(mapping)
+    }
+
+    fn guard(reply: &RegionReply, mapping: &Mapping, mode: FaultMode) -> Result<Guard, SessionError> {
+        if mode == FaultMode::Mprotect {
+            return Ok(Guard::Mprotect);
+        }
+        let fd = probe::open_userfault(mode)?;
+        let faults = probe::register_mode(reply.tracking);
+        // SAFETY: 1: the region's own mapping, not yet handed out.
+        unsafe { uffd::register(fd.as_fd(), mapping.start() as usize, mapping.len(), faults)? };
+        Ok(Guard::Userfault { fd, protects: reply.tracking.protects() })
+    }
+
+    fn tracked(&self) -> &Tracked {
+        // SAFETY: 1: alive as long as the region.
+        unsafe { &*self.tracked }
+    }
+
+    /// First byte. The region keeps this address for life, so raw pointers into it may be stored in it.
+    pub fn start(&self) -> *mut u8 {
+        self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::start)
+    }
+
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        self.tracked().pages() as usize * PAGE_SIZE
+    }
+
+    /// Never true: a region has at least one page.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Name in the store.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How its stores are noticed.
+    pub fn tracking(&self) -> Tracking {
+        self.tracked().tracking()
+    }
+
+    /// The session that the region belongs to.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Announces stores to `len` bytes at `offset`, and pins those pages until the answer is dropped:
+    /// meanwhile they are writable, by system calls too, and are not copied.
+    ///
+    /// Needed before every store to an explicit region, and before a system call that writes into a
+    /// region in fault modes `signal` and `mprotect` (it would get EFAULT). Waits for permits.
+    ///
+    /// Panics when the range leaves the region. An error when it needs more pages than the budget
+    /// has, or when a page is damaged in the store.
+    #[inline]
+    pub fn will_write(&self, offset: usize, len: usize) -> Result<Announced<'_>, SessionError> {
+        let tracked = self.tracked();
+        let (first, end) = self.pages_of(offset, len);
+        let mut next = first;
+        while next < end {
+            match tracked.pin(next) {
+                Ok(()) => next += 1,
+                Err(blocked) => {
+                    (first..next).for_each(|page| tracked.unpin(page));
+                    self.after_blocked(blocked, end - first)?;
+                    next = first;
+                }
+            }
+        }
+        Ok(Announced { tracked, first, end })
+    }
+
+    #[cold]
+    fn after_blocked(&self, blocked: Unpinned, pages: u32) -> Result<(), SessionError> {
+        match blocked {
+            Unpinned::Failed(outcome) => Err(SessionError::Refused(format!(
+                "a page of region '{}' cannot be handed out ({outcome:?}): run 'wattkeep check' on the store",
+                self.name
+            ))),
+            Unpinned::Wait => {
+                let limit = self.session.control().ledger.0.permits().limit;
+                if pages > limit {
+                    return Err(SessionError::Refused(format!(
+                        "{pages} pages cannot be written at once with a dirty budget of {limit} pages: \
+                         announce smaller pieces, or raise it with 'wattkeep budget'"
+                    )));
+                }
+                self.tracked().wait_for_permit();
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes sure that `len` bytes at `offset` are in memory, so that a system call can read them while
+    /// a restore runs in fault modes `signal` and `mprotect` (it would get EFAULT).
+    pub fn will_read(&self, offset: usize, len: usize) -> Result<(), SessionError> {
+        let (first, end) = self.pages_of(offset, len);
+        for page in first..end {
+            if self.tracked().resolve(page, false) != Outcome::Resolved {
+                let outcome = Unpinned::Failed(Outcome::Lost);
+                self.after_blocked(outcome, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn pages_of(&self, offset: usize, len: usize) -> (u32, u32) {
+        let end = offset.checked_add(len).expect("a range inside the address space");
+        assert!(
+            end <= self.len(),
+            "bytes {offset}..{end} leave region '{}' of {} bytes",
+            self.name,
+            self.len()
+        );
+        ((offset / PAGE_SIZE) as u32, end.div_ceil(PAGE_SIZE) as u32)
+    }
+
+    /// Makes the region `bytes` long. Its address and contents stay; the new pages are zero.
+    pub fn grow(&self, bytes: u64) -> Result<(), SessionError> {
+        self.session.done(Request::Grow { index: self.index, bytes })?;
+        self.tracked().set_pages((bytes / PAGE_SIZE as u64) as u32);
+        Ok(())
+    }
+
+    /// Fills everything from the store; returns when the region is complete in memory.
+    pub fn fill(&self) -> Result<(), SessionError> {
+        self.will_read(0, self.len())
+    }
+
+    /// True when the whole region was filled before it was handed out.
+    pub fn filled_ahead(&self) -> bool {
+        self.session.fill_ahead()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.monitor = None;
+        self.session.shared().withdraw(self.index);
+        fault::withdraw(self.entry);
+        // Before its userfaultfd: a mapping that lost its last one would be writable untracked.
+        self.mapping = None;
+        // SAFETY: 1: withdrawn, unmapped, owned by us. 2: the caller's threads are done with it.
+        drop(unsafe { Box::from_raw(self.tracked) });
+    }
+}

@@ -1,0 +1,365 @@
+//! The control block: the layout of what client and keeper share, and how it is mapped.
+//!
+//! One block per session, in a memfd that the keeper makes and the client maps; one more memfd per
+//! region holds its page words. The layout is versioned; sizes and offsets are asserted below. The
+//! keeper believes nothing in it but its own page words and ledger.
+//!
+//! # Safety
+//!
+//! 1. The mapping is at least as long as the struct read from it and lives as long as the borrow.
+//! 2. Every field is an atomic, so no reference covers plain bytes that the other side writes.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use wattkeep_sys::map::{Access, Mapping};
+use wattkeep_sys::{futex, memfd};
+
+use super::ledger::Ledger;
+use super::page_word::PageWord;
+use super::ring::Ring;
+use crate::limits::{EVENTS_RING, VICTIMS_RING};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"WKCONTRL");
+const VERSION: u32 = 1;
+
+/// Why no page may become writable now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Freeze {
+    /// Grants run.
+    None = 0,
+    /// A checkpoint takes its cut: grants wait for milliseconds.
+    Checkpoint = 1,
+    /// The power is going: grants wait until the keeper says that it is back.
+    Save = 2,
+    /// The store failed or the keeper is gone: grants wait for ever.
+    Closed = 3,
+}
+
+/// Counters that the client raises. Read by `wattkeep status`.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct ClientCounters {
+    /// Faults that the handler resolved.
+    pub faults: AtomicU64,
+    /// Pages that became dirty, runs counted page by page.
+    pub granted_pages: AtomicU64,
+    /// Pages taken back while the keeper was writing them.
+    pub rescued_pages: AtomicU64,
+    /// Victims that a faulting thread protected.
+    pub protected_pages: AtomicU64,
+    /// Times a thread slept for a permit.
+    pub permit_waits: AtomicU64,
+    /// Nanoseconds slept for permits.
+    pub permit_wait_ns: AtomicU64,
+    /// Stores that nobody announced (checking mode).
+    pub unannounced: AtomicU64,
+}
+
+/// What client and keeper share, apart from the pages' words and bytes.
+#[repr(C, align(64))]
+pub struct ControlBlock {
+    magic: AtomicU64,
+    version: AtomicU32,
+    /// [`Freeze`], as a number.
+    freeze: AtomicU32,
+    /// Raised at every event that may let a waiting client go on; clients sleep on it.
+    progress: AtomicU32,
+    /// Clients asleep on `progress`.
+    sleepers: AtomicU32,
+    /// 1 while the keeper sleeps, or is about to.
+    keeper_asleep: AtomicU32,
+    /// 1 when news did not fit into `events`: the keeper must read the page words.
+    events_lost: AtomicU32,
+    /// The permits.
+    pub ledger: LedgerLine,
+    /// What the client counts.
+    pub counters: ClientCounters,
+    /// Pages that the keeper wants protected next.
+    pub victims: Ring<VICTIMS_RING>,
+    /// News for the keeper: [`Event`]s.
+    pub events: Ring<EVENTS_RING>,
+}
+
+/// The ledger on a cache line of its own.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct LedgerLine(pub Ledger);
+
+const _: () = assert!(size_of::<Ledger>() == 16);
+const _: () = assert!(std::mem::offset_of!(ControlBlock, ledger) == 64);
+const _: () = assert!(std::mem::offset_of!(ControlBlock, counters) == 128);
+const _: () = assert!(std::mem::offset_of!(ControlBlock, victims) == 192);
+
+/// A page, as both sides name it: the region's place in the session, and the page's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageRef {
+    /// Place of the region in the session, counted from 0.
+    pub region: u32,
+    /// Page in the region, counted from 0.
+    pub page: u32,
+}
+
+/// News for the keeper about one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It became dirty.
+    Dirtied(PageRef),
+    /// It was protected and waits for its copy.
+    Queued(PageRef),
+    /// Somebody waits until it is filled.
+    Wanted(PageRef),
+    /// Somebody waits until its part of the checkpoint is copied.
+    Urgent(PageRef),
+}
+
+impl PageRef {
+    /// As the rings carry it.
+    #[inline]
+    pub fn pack(self) -> u64 {
+        u64::from(self.region) << 32 | u64::from(self.page)
+    }
+
+    /// The reverse of [`PageRef::pack`].
+    #[inline]
+    pub fn unpack(value: u64) -> Self {
+        Self { region: (value >> 32) as u32 & 0x0FFF_FFFF, page: value as u32 }
+    }
+}
+
+impl Event {
+    #[inline]
+    fn pack(self) -> u64 {
+        let (kind, page) = match self {
+            Event::Dirtied(page) => (0u64, page),
+            Event::Queued(page) => (1, page),
+            Event::Wanted(page) => (2, page),
+            Event::Urgent(page) => (3, page),
+        };
+        kind << 60 | page.pack()
+    }
+
+    fn unpack(value: u64) -> Self {
+        let page = PageRef::unpack(value);
+        match value >> 60 {
+            0 => Event::Dirtied(page),
+            1 => Event::Queued(page),
+            2 => Event::Wanted(page),
+            _ => Event::Urgent(page),
+        }
+    }
+}
+
+impl ControlBlock {
+    /// What stops grants now.
+    #[inline]
+    pub fn freeze(&self) -> Freeze {
+        match self.freeze.load(Ordering::SeqCst) {
+            0 => Freeze::None,
+            1 => Freeze::Checkpoint,
+            2 => Freeze::Save,
+            _ => Freeze::Closed,
+        }
+    }
+
+    /// Stops or resumes grants. A grant that was begun before is seen in its page's word: whoever
+    /// grants looks at the freeze again after it claimed the word.
+    pub fn set_freeze(&self, freeze: Freeze) {
+        self.freeze.store(freeze as u32, Ordering::SeqCst);
+        if freeze == Freeze::None {
+            self.announce_progress();
+        }
+    }
+
+    /// Wakes clients that wait for a permit or for the end of a freeze.
+    pub fn announce_progress(&self) {
+        self.progress.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _ = futex::wake(&self.progress, u32::MAX >> 1);
+        }
+    }
+
+    /// Somebody waits for a permit or for the end of a freeze.
+    pub fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Sleeps until progress is announced, unless `ready` already holds. The caller looks again.
+    pub fn wait_for_progress(&self, timeout: Duration, ready: impl Fn() -> bool) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let seen = self.progress.load(Ordering::SeqCst);
+        if !ready() {
+            let _ = futex::wait(&self.progress, seen, Some(timeout));
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Tells the keeper. A full queue loses the entry, not the fact: see [`Self::take_events_lost`].
+    #[inline]
+    pub fn tell(&self, event: Event) {
+        if !self.events.push(event.pack()) {
+            self.events_lost.store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The keeper's side of [`Self::tell`].
+    pub fn next_event(&self) -> Option<Event> {
+        self.events.pop().map(Event::unpack)
+    }
+
+    /// True once after news was lost.
+    pub fn take_events_lost(&self) -> bool {
+        self.events_lost.load(Ordering::Relaxed) != 0 && self.events_lost.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// The keeper is about to sleep; it must look for work once more before it does.
+    pub fn keeper_falls_asleep(&self) {
+        self.keeper_asleep.store(1, Ordering::SeqCst);
+    }
+
+    /// The keeper is awake.
+    pub fn keeper_wakes(&self) {
+        self.keeper_asleep.store(0, Ordering::SeqCst);
+    }
+
+    /// Wakes the keeper if it sleeps. Fit for a signal handler.
+    #[inline]
+    pub fn wake_keeper(&self, bell: BorrowedFd<'_>) {
+        if self.keeper_asleep.load(Ordering::SeqCst) != 0 && self.keeper_asleep.swap(0, Ordering::SeqCst) != 0
+        {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn initialise(&self) {
+        self.victims.initialise();
+        self.events.initialise();
+        self.version.store(VERSION, Ordering::SeqCst);
+        self.magic.store(MAGIC, Ordering::SeqCst);
+    }
+}
+
+/// A mapped control block.
+#[derive(Clone)]
+pub struct Control(Arc<Mapping>);
+
+impl Control {
+    /// Makes a control block and the memfd behind it.
+    pub fn create() -> io::Result<(Self, OwnedFd)> {
+        let len = Self::len();
+        let memory = memfd::create("wattkeep-control", len as u64)?;
+        memfd::seal_size(&memory)?;
+        let control = Self(Arc::new(Mapping::anywhere(&memory, len, Access::ReadWrite)?));
+        control.initialise();
+        Ok((control, memory))
+    }
+
+    /// Maps the block that the other side made; an error when it is not one of this version.
+    pub fn map(memory: impl AsFd) -> io::Result<Self> {
+        let size = rustix::fs::fstat(&memory)?.st_size;
+        if size < Self::len() as i64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "control block too short"));
+        }
+        let control = Self(Arc::new(Mapping::anywhere(&memory, Self::len(), Access::ReadWrite)?));
+        let found = (control.magic.load(Ordering::SeqCst), control.version.load(Ordering::SeqCst));
+        if found != (MAGIC, VERSION) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("control block of version {}, this program speaks {VERSION}", found.1),
+            ));
+        }
+        Ok(control)
+    }
+
+    fn len() -> usize {
+        size_of::<ControlBlock>().next_multiple_of(4096)
+    }
+}
+
+impl std::ops::Deref for Control {
+    type Target = ControlBlock;
+
+    #[inline]
+    fn deref(&self) -> &ControlBlock {
+        // SAFETY: 1: created or checked to be that long, alive with the Arc. 2: atomics only.
+        unsafe { &*self.0.start().cast::<ControlBlock>() }
+    }
+}
+
+/// The mapped page words of one region, long enough for all of its reserve.
+#[derive(Clone)]
+pub struct Words {
+    mapping: Arc<Mapping>,
+    pages: u32,
+}
+
+impl Words {
+    /// Makes the words of `pages` pages, all fresh, and the memfd behind them.
+    pub fn create(pages: u32) -> io::Result<(Self, OwnedFd)> {
+        let memory = memfd::create("wattkeep-words", Self::len(pages) as u64)?;
+        memfd::seal_size(&memory)?;
+        let words = Self::map(&memory, pages)?;
+        Ok((words, memory))
+    }
+
+    /// Maps the words of `pages` pages that the other side made.
+    pub fn map(memory: impl AsFd, pages: u32) -> io::Result<Self> {
+        let len = Self::len(pages);
+        if rustix::fs::fstat(&memory)?.st_size < len as i64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "page words too short"));
+        }
+        Ok(Self { mapping: Arc::new(Mapping::anywhere(&memory, len, Access::ReadWrite)?), pages })
+    }
+
+    /// The word of a page of the reserve.
+    #[inline]
+    pub fn of(&self, page: u32) -> &PageWord {
+        assert!(page < self.pages, "page {page} of {}", self.pages);
+        // SAFETY: 1: inside the mapping, asserted. 2: an atomic.
+        unsafe { &*self.mapping.start().cast::<PageWord>().add(page as usize) }
+    }
+
+    /// Pages that have a word.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    fn len(pages: u32) -> usize {
+        (pages as usize * size_of::<PageWord>()).next_multiple_of(4096)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_see_one_block_and_other_versions_are_refused() {
+        let (ours, memory) = Control::create().unwrap();
+        let theirs = Control::map(&memory).unwrap();
+        ours.ledger.0.set_limit(7);
+        assert_eq!(theirs.ledger.0.permits().limit, 7);
+        let page = PageRef { region: 3, page: 9 };
+        for event in [Event::Dirtied(page), Event::Queued(page), Event::Wanted(page), Event::Urgent(page)] {
+            theirs.tell(event);
+            assert_eq!(ours.next_event(), Some(event));
+        }
+        ours.version.store(VERSION + 1, Ordering::SeqCst);
+        assert!(Control::map(&memory).is_err());
+    }
+
+    #[test]
+    fn lost_news_is_noticed() {
+        let (control, _memory) = Control::create().unwrap();
+        assert!(!control.take_events_lost());
+        for page in 0..=EVENTS_RING as u32 {
+            control.tell(Event::Dirtied(PageRef { region: 0, page }));
+        }
+        assert!(control.take_events_lost() && !control.take_events_lost());
+    }
+}

@@ -1,0 +1,9 @@
+//! The memory that client and keeper share: page states, permits, queues, counters.
+//!
+//! Everything here is atomics of a fixed layout; either side may be killed at any instruction and
+//! leaves every word meaningful. Does not know addresses, files, or who reads it.
+
+pub mod block;
+pub mod ledger;
+pub mod page_word;
+pub mod ring;

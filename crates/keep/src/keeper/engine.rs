@@ -1,0 +1,209 @@
+//! The keeper's state, and one turn of its loop.
+//!
+//! A turn takes the stages in the order a dirty page meets them: take in the clients' news, reap the
+//! SSD's, estimate the pressure, choose victims, copy and submit, fill what is absent. Each stage is a
+//! file beside this one; none calls another.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Instant;
+
+use wattkeep_power::spec::BudgetSpec;
+use wattkeep_store::disk::{Disk, Wait};
+use wattkeep_store::{Event, Store, StoreError};
+
+use super::cut::Checkpointing;
+use super::fill::Filling;
+use super::notices::ClientLine;
+use super::pages::KeptRegion;
+use super::status::Counters;
+use crate::control::block::{Control, Freeze, PageRef};
+use crate::limits::EPOCH;
+use crate::protocol::SessionOptions;
+use crate::victim::pressure::Pressure;
+use crate::victim::{self, VictimPolicy};
+
+/// Why the keeper stopped keeping.
+#[derive(Debug)]
+pub enum KeeperError {
+    /// The store failed; its data is still in memory.
+    Store(StoreError),
+    /// The system refused something the keeper needs.
+    System(io::Error),
+}
+
+impl std::fmt::Display for KeeperError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            KeeperError::Store(e) => write!(f, "{e}"),
+            KeeperError::System(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for KeeperError {}
+
+impl From<StoreError> for KeeperError {
+    fn from(e: StoreError) -> Self {
+        KeeperError::Store(e)
+    }
+}
+
+impl From<io::Error> for KeeperError {
+    fn from(e: io::Error) -> Self {
+        KeeperError::System(e)
+    }
+}
+
+/// What a session does now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Keeping.
+    Running,
+    /// A save completed; writers stall until the power is back.
+    Saved,
+    /// The store failed, with the cause.
+    Failed(String),
+}
+
+/// The engine of one open store.
+pub struct Keeper<D: Disk> {
+    pub(super) store: Store<D>,
+    pub(super) control: Control,
+    pub(super) client: ClientLine,
+    pub(super) options: SessionOptions,
+    pub(super) regions: Vec<KeptRegion>,
+    pub(super) budget: BudgetSpec,
+    pub(super) policy: Box<dyn VictimPolicy>,
+    pub(super) pressure: Pressure,
+    /// Victims that wait for their copy.
+    pub(super) queue: VecDeque<PageRef>,
+    /// Pages whose copy is in flight, and the batches that carry them.
+    pub(super) in_flight_pages: u32,
+    pub(super) in_flight_batches: usize,
+    pub(super) filling: Filling,
+    pub(super) checkpoint: Option<Checkpointing>,
+    pub(super) last_checkpoint: Instant,
+    pub(super) counters: Counters,
+    pub(super) phase: Phase,
+    epoch_began: Instant,
+    dirtied_before: u64,
+    /// When faulting threads last protected a victim, and their count then.
+    pub(super) client_protected: (Instant, u64),
+    events: Vec<Event>,
+}
+
+impl<D: Disk> Keeper<D> {
+    /// An engine over an open store, without regions yet.
+    pub fn new(
+        store: Store<D>,
+        control: Control,
+        client: ClientLine,
+        options: SessionOptions,
+        budget: BudgetSpec,
+    ) -> Self {
+        let policy = victim::policy(options.policy);
+        Self {
+            store,
+            control,
+            client,
+            options,
+            regions: Vec::new(),
+            budget,
+            policy,
+            pressure: Pressure::default(),
+            queue: VecDeque::new(),
+            in_flight_pages: 0,
+            in_flight_batches: 0,
+            filling: Filling::default(),
+            checkpoint: None,
+            last_checkpoint: Instant::now(),
+            counters: Counters::default(),
+            phase: Phase::Running,
+            epoch_began: Instant::now(),
+            dirtied_before: 0,
+            client_protected: (Instant::now(), 0),
+            events: Vec::new(),
+        }
+    }
+
+    /// One turn of all stages. True when anything moved: then another turn is worth taking.
+    pub fn turn(&mut self) -> Result<bool, KeeperError> {
+        let mut moved = self.take_in_news();
+        moved |= self.reap(Wait::No)?;
+        self.end_epoch();
+        if self.phase == Phase::Running {
+            moved |= self.offer_victims();
+            moved |= self.protect_for_idle_clients();
+            moved |= self.step_checkpoint()?;
+            moved |= self.write_queued()?;
+            moved |= self.make_room()?;
+        }
+        moved |= self.fill_ahead()?;
+        Ok(moved)
+    }
+
+    /// Takes what the SSD has done; waits for it as told.
+    pub(super) fn reap(&mut self, wait: Wait) -> Result<bool, KeeperError> {
+        let mut events = std::mem::take(&mut self.events);
+        let polled = self.store.poll(wait, &mut events);
+        let moved = !events.is_empty();
+        for event in events.drain(..) {
+            match event {
+                Event::Written { pages, bytes, .. } => self.written(&pages, bytes),
+                Event::Read { token, buffer, first_slot, result } => {
+                    self.was_read(token, buffer, first_slot, result)?
+                }
+            }
+        }
+        self.events = events;
+        polled?;
+        Ok(moved)
+    }
+
+    fn end_epoch(&mut self) {
+        let elapsed = self.epoch_began.elapsed();
+        if elapsed < EPOCH {
+            return;
+        }
+        let dirtied = self.dirtied();
+        // A keeper that slept through several epochs spreads what it missed over them.
+        let epochs = (elapsed.as_nanos() / EPOCH.as_nanos()).clamp(1, 64) as u64;
+        let each = (dirtied - self.dirtied_before).div_ceil(epochs);
+        (0..epochs).for_each(|_| self.pressure.epoch(each));
+        self.dirtied_before = dirtied;
+        self.epoch_began = Instant::now();
+        self.observe_epoch();
+    }
+
+    /// The store failed: nobody may write any more, and everybody is told why.
+    pub fn fail(&mut self, error: &KeeperError) {
+        if !matches!(self.phase, Phase::Failed(_)) {
+            eprintln!("wattkeepd: {error}");
+            self.phase = Phase::Failed(error.to_string());
+            self.control.set_freeze(Freeze::Closed);
+        }
+    }
+
+    /// The error that stopped the keeper.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.phase {
+            Phase::Failed(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Nothing is dirty, queued or in flight.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.in_flight_batches == 0 && self.checkpoint.is_none()
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Store<D> {
+        &self.store
+    }
+
+    pub(super) fn region_of(&self, page: PageRef) -> Option<&KeptRegion> {
+        self.regions.get(page.region as usize).filter(|region| page.page < region.pages)
+    }
+}

@@ -1,0 +1,18 @@
+//! The keeper: owns the memory, the permits, the victims, the writeback, the cut, the restore.
+//!
+//! One thread, one loop. The modules, in the order a dirty page meets them:
+
+pub mod budget;
+pub mod cut;
+pub mod engine;
+pub mod fill;
+pub mod intake;
+pub mod notices;
+pub mod pages;
+pub mod room;
+pub mod select;
+pub mod serve;
+pub mod status;
+pub mod write;
+
+pub use wattkeep_sys::signal::ignore_requests_to_end;

@@ -1,0 +1,81 @@
+//! What the keeper asks of its client during a cut: to quiesce, and, with mprotect, to protect.
+//!
+//! Every wait is bounded. A client that does not answer is cut as it stands; with mprotect, where only
+//! the client can protect its pages, it is stopped first.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use wattkeep_store::disk::Disk;
+use wattkeep_sys::socket;
+
+use super::engine::Keeper;
+use crate::limits::{CLIENT_PROTECTS, MESSAGE_MAX};
+use crate::protocol::Notice;
+use crate::types::FaultMode;
+
+/// The way to the client.
+#[derive(Default)]
+pub struct ClientLine {
+    /// Carries [`Notice`]s; `None` once the client is gone.
+    pub notices: Option<OwnedFd>,
+    /// The client's process.
+    pub pid: u32,
+    /// It was stopped for a save and must not run on: its pages are open.
+    pub stopped: bool,
+}
+
+impl ClientLine {
+    /// Sends a notice and waits for its answer, at most `patience`.
+    fn ask(&self, notice: &Notice, answer: &Notice, patience: Duration) -> bool {
+        let Some(notices) = &self.notices else { return false };
+        let Ok(bytes) = serde_json::to_vec(notice) else { return false };
+        if socket::send(notices, &bytes, &[]).is_err() {
+            return false;
+        }
+        let deadline = Instant::now() + patience;
+        let mut bytes = vec![0; MESSAGE_MAX];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let mut fds = [PollFd::new(notices, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return false,
+                Err(_) => continue,
+                Ok(_) => {}
+            }
+            let Ok(Some((len, _))) = socket::receive(notices, &mut bytes) else { return false };
+            // An answer that came too late for an earlier question is passed over.
+            if serde_json::from_slice::<Notice>(&bytes[..len]).is_ok_and(|got| got == *answer) {
+                return true;
+            }
+        }
+    }
+}
+
+impl<D: Disk> Keeper<D> {
+    /// Lets the program come to a point it likes, if it registered a callback.
+    pub(super) fn quiesce(&mut self) {
+        let patience = Duration::from_millis(self.options.quiesce_ms);
+        if !patience.is_zero() && !self.client.ask(&Notice::Quiesce, &Notice::Quiesced, patience) {
+            self.counters.quiesces_missed += 1;
+        }
+    }
+
+    /// With mprotect only the client can protect its pages. Stops it when it does not.
+    pub(super) fn ask_client_to_protect(&mut self) {
+        if self.options.fault_mode != FaultMode::Mprotect || self.client.notices.is_none() {
+            return;
+        }
+        if self.client.ask(&Notice::Protect, &Notice::Protected, CLIENT_PROTECTS) {
+            return;
+        }
+        let client = i32::try_from(self.client.pid).ok().and_then(Pid::from_raw);
+        if let Some(client) = client.filter(|_| self.client.pid != std::process::id()) {
+            let _ = kill_process(client, Signal::STOP);
+            self.client.stopped = true;
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! One region as the keeper holds it: memory, page words, and the client's guard.
+//!
+//! The keeper reads region memory through a mapping of its own, and only pages that nobody may write
+//! meanwhile, or whose copy it throws away when somebody did.
+//!
+//! # Safety
+//!
+//! 1. The mapping spans the whole reserve and lives as long as the region; pages are below it.
+//! 2. Region memory is copied with raw pointers; no reference ever covers it.
+//! 3. The client mapped its memory at `address` and registered it with the descriptor it handed over;
+//!    the kernel checks both at every call.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use wattkeep_sys::map::{Access, Mapping};
+use wattkeep_sys::{futex, memfd, uffd};
+
+use crate::control::block::Words;
+use crate::control::page_word::{PageWord, State};
+use crate::limits::PAGE_SIZE;
+use crate::types::{PageId, RegionId, Tracking};
+
+/// What the keeper notes of each page, apart from the shared word.
+const LISTED: u8 = 1 << 0;
+const FLIGHT_ONE: u8 = 1 << 1;
+
+/// A region of the session.
+pub struct KeptRegion {
+    /// Its name in the store's entries.
+    pub id: RegionId,
+    /// Name for people.
+    pub name: String,
+    /// How its stores are noticed.
+    pub tracking: Tracking,
+    /// Present size in pages.
+    pub pages: u32,
+    /// Where the client maps it.
+    pub address: u64,
+    words: Words,
+    memory: Mapping,
+    memory_fd: OwnedFd,
+    words_fd: OwnedFd,
+    guard: Option<OwnedFd>,
+    /// A listed mark and a count of copies in flight, per page.
+    notes: Vec<u8>,
+    /// Pages not yet filled from the store.
+    pub absent: u32,
+}
+
+impl KeptRegion {
+    /// Makes the memory and words of a region, all fresh.
+    pub fn create(
+        id: RegionId,
+        name: &str,
+        tracking: Tracking,
+        pages: u32,
+        reserve: u32,
+        address: u64,
+    ) -> io::Result<Self> {
+        let len = reserve as usize * PAGE_SIZE;
+        let memory_fd = memfd::create("wattkeep-region", len as u64)?;
+        // Writable for the fill of a region that nobody maps yet; see `seal`.
+        let memory = Mapping::anywhere(&memory_fd, len, Access::ReadWrite)?;
+        memory.hide_from_children()?;
+        let (words, words_fd) = Words::create(reserve)?;
+        Ok(Self {
+            id,
+            name: name.to_owned(),
+            tracking,
+            pages,
+            address,
+            words,
+            memory,
+            memory_fd,
+            words_fd,
+            guard: None,
+            notes: vec![0; pages as usize],
+            absent: 0,
+        })
+    }
+
+    /// Descriptors of the memory and the words, for the client.
+    pub fn descriptors(&self) -> [std::os::fd::BorrowedFd<'_>; 2] {
+        [self.memory_fd.as_fd(), self.words_fd.as_fd()]
+    }
+
+    /// The client has mapped the memory: nobody else may, and our own mapping becomes read-only.
+    pub fn seal(&mut self, guard: Option<OwnedFd>) -> io::Result<()> {
+        self.guard = guard;
+        self.memory.set_access(Access::Read)?;
+        Ok(memfd::seal_writers(&self.memory_fd)?)
+    }
+
+    /// The client's memory is gone: nothing can be protected, and nothing needs to be.
+    pub fn forget_client(&mut self) {
+        self.guard = None;
+    }
+
+    /// A page's name in the store.
+    #[inline]
+    pub fn page_id(&self, page: u32) -> PageId {
+        PageId { region: self.id, page }
+    }
+
+    /// The page of this region that the store calls `page`.
+    pub fn word(&self, page: u32) -> &PageWord {
+        self.words.of(page)
+    }
+
+    /// Pages of address space.
+    pub fn reserve(&self) -> u32 {
+        self.words.pages()
+    }
+
+    /// The region grew.
+    pub fn set_pages(&mut self, pages: u32) {
+        self.pages = pages;
+        self.notes.resize(pages as usize, 0);
+    }
+
+    /// Whether the victim policy lists the page.
+    #[inline]
+    pub fn is_listed(&self, page: u32) -> bool {
+        self.notes[page as usize] & LISTED != 0
+    }
+
+    /// Marks the page as listed by the victim policy, or not.
+    #[inline]
+    pub fn set_listed(&mut self, page: u32, listed: bool) {
+        let note = &mut self.notes[page as usize];
+        *note = if listed { *note | LISTED } else { *note & !LISTED };
+    }
+
+    /// Copies of the page in flight.
+    #[inline]
+    pub fn copies_in_flight(&self, page: u32) -> u8 {
+        self.notes[page as usize] / FLIGHT_ONE
+    }
+
+    /// One more copy is in flight. At most as many as there are batches.
+    #[inline]
+    pub fn copy_departs(&mut self, page: u32) {
+        let note = &mut self.notes[page as usize];
+        *note = note.checked_add(FLIGHT_ONE).expect("fewer batches than 127 are in flight");
+    }
+
+    /// A copy has arrived.
+    #[inline]
+    pub fn copy_arrives(&mut self, page: u32) {
+        self.notes[page as usize] -= FLIGHT_ONE;
+    }
+
+    /// Copies a page's bytes.
+    #[inline]
+    pub fn copy_page(&self, page: u32, into: &mut [u8; PAGE_SIZE]) {
+        assert!(page < self.words.pages());
+        // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
+        unsafe {
+            let from = self.memory.start().add(page as usize * PAGE_SIZE);
+            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), PAGE_SIZE);
+        }
+    }
+
+    /// Asks the processor to bring a page nearer, before [`Self::copy_page`].
+    #[inline]
+    pub fn prefetch(&self, page: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if page < self.words.pages() {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            for line in (0..PAGE_SIZE).step_by(64) {
+                // SAFETY: 1: inside the mapping. A prefetch reads nothing that a program can see.
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T0>(
+                        self.memory.start().add(page as usize * PAGE_SIZE + line).cast(),
+                    )
+                };
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = page;
+    }
+
+    /// Takes the right to store to `pages` pages away from the client. Without a descriptor (mprotect,
+    /// or a client that is gone) only the client itself could: then this answers `false`.
+    pub fn protect(&self, page: u32, pages: u32) -> bool {
+        let Some(guard) = &self.guard else { return false };
+        loop {
+            let start = self.address as usize + page as usize * PAGE_SIZE;
+            // SAFETY: 3.
+            match unsafe { uffd::write_protect(guard.as_fd(), start, pages as usize * PAGE_SIZE, true) } {
+                Err(Errno::AGAIN) => {}
+                other => return other.is_ok(),
+            }
+        }
+    }
+
+    /// The keeper can protect the client's pages from outside.
+    pub fn has_guard(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Fills missing pages with `bytes`, whole pages, protected where the region protects.
+    pub fn fill(&self, page: u32, bytes: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = page as usize * PAGE_SIZE + done;
+            let Some(guard) = &self.guard else {
+                self.fill_directly(at, &bytes[done..]);
+                return Ok(());
+            };
+            let rest = &bytes[done..];
+            let target = self.address as usize + at;
+            // SAFETY: 3; `rest` is readable for its length.
+            match unsafe {
+                uffd::copy(guard.as_fd(), target, rest.as_ptr(), rest.len(), self.tracking.protects())
+            } {
+                Ok(copied) => done += copied,
+                Err(Errno::AGAIN) => {}
+                // ESRCH: the client died. Its memory is ours alone now, but read-only and not needed.
+                Err(Errno::SRCH) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the client has the region: plain stores into memory that is ours alone.
+    fn fill_directly(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.memory.len());
+        // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.start().add(at), bytes.len()) }
+    }
+
+    /// Moves a page on from a state that only the keeper leaves, and wakes who waited for it.
+    pub fn settle(&self, page: u32, from: State, to: State) {
+        if self.words.of(page).advance(from, to).waited() {
+            self.wake_waiters(page);
+        }
+    }
+
+    /// Wakes everybody who sleeps on a page's word.
+    pub fn wake_waiters(&self, page: u32) {
+        let _ = futex::wake(self.words.of(page).futex(), u32::MAX >> 1);
+    }
+
+    /// Bytes of tracking memory that the keeper adds for this region: words and notes.
+    pub fn tracking_bytes(&self) -> usize {
+        self.pages as usize * (size_of::<u32>() + 1)
+    }
+}

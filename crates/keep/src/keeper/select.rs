@@ -1,0 +1,153 @@
+//! Chooses how much to clean, asks the policy what, and gets it protected.
+//!
+//! Victims of transparent regions are offered to faulting threads, which protect them at the lowest
+//! price; when those are idle or all wait, the keeper protects them itself. Victims of explicit
+//! regions need no protection and go straight to the copy.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use wattkeep_store::disk::Disk;
+use wattkeep_store::hash::Hasher;
+
+use super::engine::Keeper;
+use super::pages::KeptRegion;
+use crate::control::block::PageRef;
+use crate::control::page_word::State;
+use crate::limits::{BATCH_PAGES_MAX, PAGE_SIZE, VICTIMS_RING};
+use crate::types::Tracking;
+use crate::victim::{Observer, Sight};
+
+/// Faulting threads that protected nothing for so long are taken to be idle.
+const IDLE: Duration = Duration::from_millis(1);
+
+/// Victims that the keeper protects at once in their stead.
+const PROTECT_AT_ONCE: usize = 64;
+
+/// Looks at pages for a policy.
+pub(super) struct Eyes<'a> {
+    regions: &'a mut [KeptRegion],
+    hasher: Hasher,
+    page: [u8; PAGE_SIZE],
+}
+
+impl<'a> Eyes<'a> {
+    pub(super) fn new(regions: &'a mut [KeptRegion], hasher: Hasher) -> Self {
+        Self { regions, hasher, page: [0; PAGE_SIZE] }
+    }
+}
+
+impl Observer for Eyes<'_> {
+    fn look(&mut self, page: PageRef, seen: Option<u64>) -> Sight {
+        let glance = self.glance(page);
+        let region = &self.regions[page.region as usize];
+        let Sight::Dirty { .. } = glance else { return glance };
+        if region.tracking == Tracking::Explicit {
+            // Announced stores leave a mark: no need to read the page.
+            return Sight::Dirty { fingerprint: 0, written: region.word(page.page).take_written() };
+        }
+        // The page may be written meanwhile: then the fingerprint is of no version, and differs
+        // from the next one all the same.
+        region.copy_page(page.page, &mut self.page);
+        let fingerprint = self.hasher.page(&self.page).0;
+        Sight::Dirty { fingerprint, written: seen != Some(fingerprint) }
+    }
+
+    fn glance(&mut self, page: PageRef) -> Sight {
+        let word = self.regions[page.region as usize].word(page.page).load();
+        match word.state() {
+            State::Dirty if word.pins() == 0 => Sight::Dirty { fingerprint: 0, written: true },
+            state if state.holds_permit() => Sight::Busy,
+            _ => Sight::Clean,
+        }
+    }
+
+    fn dropped(&mut self, page: PageRef) {
+        self.regions[page.region as usize].set_listed(page.page, false);
+    }
+}
+
+impl<D: Disk> Keeper<D> {
+    /// Pages above the threshold that nothing cleans yet.
+    fn pages_to_clean(&self) -> usize {
+        let permits = self.control.ledger.0.permits();
+        let threshold = self.pressure.threshold(permits.limit);
+        let under_way = self.queue.len() + self.in_flight_pages as usize;
+        (permits.held.saturating_sub(threshold) as usize).saturating_sub(under_way)
+    }
+
+    pub(super) fn offer_victims(&mut self) -> bool {
+        if self.checkpoint.is_some() {
+            return false;
+        }
+        let offered = self.control.victims.len();
+        let wanted =
+            self.pages_to_clean().saturating_sub(offered).min(VICTIMS_RING - offered.min(VICTIMS_RING));
+        if wanted == 0 {
+            return false;
+        }
+        let urgent = self.control.has_sleepers() || self.control.ledger.0.permits().free() == 0;
+        let mut victims = Vec::with_capacity(wanted);
+        let mut eyes = Eyes::new(&mut self.regions, self.store.hasher());
+        self.policy.choose(wanted.min(BATCH_PAGES_MAX), urgent, &mut eyes, &mut victims);
+        for victim in &victims {
+            match self.regions[victim.region as usize].tracking {
+                Tracking::Explicit => self.queue.push_back(*victim),
+                Tracking::Transparent | Tracking::Checking => drop(self.control.victims.push(victim.pack())),
+            }
+        }
+        !victims.is_empty()
+    }
+
+    /// Protects offered victims that no faulting thread takes: all wait for permits, or none faults.
+    pub(super) fn protect_for_idle_clients(&mut self) -> bool {
+        if self.control.victims.is_empty() || self.checkpoint.is_some() {
+            return false;
+        }
+        let protected = self.control.counters.protected_pages.load(Ordering::Relaxed);
+        if protected != self.client_protected.1 {
+            self.client_protected = (Instant::now(), protected);
+        }
+        let starving = self.control.has_sleepers() && self.queue.is_empty() && self.in_flight_batches == 0;
+        if !starving && self.client_protected.0.elapsed() < IDLE {
+            return false;
+        }
+        let mut victims = Vec::with_capacity(PROTECT_AT_ONCE);
+        while victims.len() < PROTECT_AT_ONCE {
+            let Some(victim) = self.control.victims.pop() else { break };
+            victims.push(PageRef::unpack(victim));
+        }
+        victims.sort_unstable();
+        victims.dedup();
+        let claimed: Vec<_> = victims.into_iter().filter(|victim| self.claim(*victim)).collect();
+        for run in claimed.chunk_by(|a, b| a.region == b.region && a.page + 1 == b.page) {
+            self.protect_run(run);
+        }
+        !claimed.is_empty()
+    }
+
+    fn claim(&self, victim: PageRef) -> bool {
+        let Some(region) = self.region_of(victim).filter(|region| region.has_guard()) else { return false };
+        let word = region.word(victim.page);
+        let now = word.load();
+        now.state() == State::Dirty && now.pins() == 0 && word.exchange(now, now.to(State::Protecting))
+    }
+
+    fn protect_run(&mut self, run: &[PageRef]) {
+        let region = &self.regions[run[0].region as usize];
+        let protected = region.protect(run[0].page, run.len() as u32);
+        for victim in run {
+            let state = if protected { State::Queued } else { State::Dirty };
+            region.settle(victim.page, State::Protecting, state);
+            if protected {
+                self.queue.push_back(*victim);
+            }
+        }
+        self.counters.protected_pages += if protected { run.len() as u64 } else { 0 };
+    }
+
+    pub(super) fn observe_epoch(&mut self) {
+        let mut eyes = Eyes::new(&mut self.regions, self.store.hasher());
+        self.policy.epoch(&mut eyes);
+    }
+}

@@ -1,0 +1,148 @@
+//! Copies victims out and hands them to the log; gives permits back when they are on the SSD.
+//!
+//! A page is copied while nobody may write it, and its word must not have moved during the copy: if a
+//! writer took the page back, the copy is thrown away. A page found equal to the store costs no write.
+
+use wattkeep_store::disk::Disk;
+use wattkeep_store::{Batch, Begin, Purpose};
+
+use super::engine::{Keeper, KeeperError};
+use crate::control::block::PageRef;
+use crate::control::page_word::{State, Word};
+use crate::limits::{BATCH_PAGES_MAX, BATCH_PAGES_MIN, BATCHES_IN_FLIGHT};
+use crate::types::{PageId, Tracking};
+
+/// How the copy of one page ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copied {
+    /// It is in the batch.
+    Staged,
+    /// It equals the store: clean again, its permit came back.
+    Unchanged,
+    /// A writer took it back, or it is not a victim any more.
+    Skipped,
+}
+
+impl<D: Disk> Keeper<D> {
+    /// Sends queued pages on their way, if enough wait or somebody waits for them.
+    pub(super) fn write_queued(&mut self) -> Result<bool, KeeperError> {
+        if self.queue.is_empty() || self.in_flight_batches >= BATCHES_IN_FLIGHT || self.checkpoint.is_some() {
+            return Ok(false);
+        }
+        let lonely = self.queue.len() < BATCH_PAGES_MIN && self.in_flight_batches > 0;
+        if lonely && !self.control.has_sleepers() {
+            return Ok(false);
+        }
+        let wanted = self.queue.len().min(BATCH_PAGES_MAX);
+        let mut batch = match self.store.begin(Purpose::Writeback, wanted)? {
+            Begin::Batch(batch) => batch,
+            Begin::Busy | Begin::NoSpace => return Ok(false),
+        };
+        let mut freed = 0;
+        while batch.room() > 0 {
+            let Some(page) = self.queue.pop_front() else { break };
+            if let Some(next) = self.queue.front() {
+                self.prefetch(*next);
+            }
+            freed += u32::from(self.copy_out(page, &mut batch) == Copied::Unchanged);
+        }
+        self.depart(batch);
+        self.give_back(freed);
+        Ok(true)
+    }
+
+    fn prefetch(&self, page: PageRef) {
+        self.regions[page.region as usize].prefetch(page.page);
+    }
+
+    /// Submits a batch and counts it.
+    pub(super) fn depart(&mut self, batch: Batch) {
+        let pages = batch.len() as u32;
+        self.in_flight_pages += pages;
+        self.in_flight_batches += usize::from(pages > 0);
+        self.store.submit(batch);
+    }
+
+    /// Copies one victim into a batch.
+    fn copy_out(&mut self, page: PageRef, batch: &mut Batch) -> Copied {
+        let Some(region) = self.region_of(page) else { return Copied::Skipped };
+        let word = region.word(page.page);
+        let now = word.load();
+        let claimable = match now.state() {
+            State::Queued => true,
+            State::Dirty => region.tracking == Tracking::Explicit && now.pins() == 0,
+            _ => false,
+        };
+        let copying = now.to(State::Copying);
+        if !claimable || !word.exchange(now, copying) {
+            return Copied::Skipped;
+        }
+        self.copy_claimed(page, copying, batch)
+    }
+
+    /// Copies a page whose word is `claimed`; the copy counts if the word is the same afterwards.
+    pub(super) fn copy_claimed(&mut self, page: PageRef, claimed: Word, batch: &mut Batch) -> Copied {
+        let hasher = self.store.hasher();
+        let region = &mut self.regions[page.region as usize];
+        let staged = batch.next_page();
+        region.copy_page(page.page, staged);
+        let checksum = hasher.page(staged);
+        let id = region.page_id(page.page);
+        // An older copy in flight would become the store's version after this comparison.
+        let settled = region.copies_in_flight(page.page) == 0;
+        let unchanged = settled && self.store.stored_checksum(id) == Some(checksum);
+        let next = claimed.to(if unchanged { State::Clean } else { State::InFlight });
+        let word = region.word(page.page);
+        let mut held = claimed;
+        while !word.exchange(held, next) {
+            // Somebody who only began to wait for the page did not change it.
+            let now = word.load();
+            if now.with_waiter() != held.with_waiter() {
+                return Copied::Skipped;
+            }
+            held = now;
+        }
+        if held.waited() {
+            region.wake_waiters(page.page);
+        }
+        if unchanged {
+            self.counters.unchanged_pages += 1;
+            return Copied::Unchanged;
+        }
+        region.copy_departs(page.page);
+        batch.push(id, checksum, next.0);
+        Copied::Staged
+    }
+
+    /// A batch is on the SSD: its pages that nobody wrote again are clean.
+    pub(super) fn written(&mut self, pages: &[(PageId, u32)], _bytes: usize) {
+        let mut freed = 0;
+        let mut counted = 0;
+        for (id, cookie) in pages {
+            let Some(index) = self.regions.iter().position(|region| region.id == id.region) else { continue };
+            let region = &mut self.regions[index];
+            if Word(*cookie).state() != State::InFlight {
+                continue; // moved by cleaning: no permit hangs on it
+            }
+            counted += 1;
+            region.copy_arrives(id.page);
+            let word = Word(*cookie);
+            freed += u32::from(region.word(id.page).exchange(word, word.to(State::Clean)));
+        }
+        if counted > 0 {
+            self.in_flight_pages -= counted;
+            self.in_flight_batches -= 1;
+        }
+        self.counters.written_pages += u64::from(freed);
+        self.give_back(freed);
+    }
+
+    /// Gives permits back and wakes who waits for one.
+    pub(super) fn give_back(&mut self, permits: u32) {
+        let permits = self.withhold(permits);
+        if permits > 0 {
+            self.control.ledger.0.give_back(permits);
+            self.control.announce_progress();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Every bound of the client and the keeper, with the reason for its number.
+//!
+//! Relations between bounds are asserted at compile time, at the end of the file.
+
+use std::time::Duration;
+
+/// Bytes of a page, the unit of tracking.
+pub use wattkeep_store::types::PAGE_SIZE;
+
+/// Regions that one session maps at once. The fault handler searches them in order, so the bound
+/// keeps the search short.
+pub const REGIONS_MAX: usize = 16;
+
+/// Sessions (open stores) that one process holds at once.
+pub const SESSIONS_MAX: usize = 16;
+
+/// Most pages that one fault makes writable. 128 pages (512 KiB) bring the fault's 4.5 µs below
+/// 0.04 µs a page; more would only overshoot further at the end of a run.
+pub const GRANT_RUN_MAX: u32 = 128;
+
+/// A grant run takes at most this part of the free permits, so that guessing never starves others.
+pub const GRANT_RUN_SHARE: u32 = 16;
+
+/// Pages that the keeper offers for protection at once. Victims that lie in the ring go stale, so
+/// the ring holds about a millisecond of faults (5 µs each).
+pub const VICTIMS_RING: usize = 256;
+
+/// News from client to keeper that may wait. The keeper drains it every few hundred microseconds;
+/// at 0.2 faults per µs that is under 1,000 entries. When it is full the news is dropped and the
+/// keeper reads the page words instead, so the size is for speed only.
+pub const EVENTS_RING: usize = 8192;
+
+/// How long a sleeping client waits before it looks again whether its keeper lives.
+pub const CLIENT_WAIT: Duration = Duration::from_millis(100);
+
+/// How long a freeze waits for a store that was announced, or a grant that was begun, before it
+/// copies the page as it stands. A grant is one system call (1 µs); 5 ms means its thread is stopped.
+pub const FREEZE_PATIENCE: Duration = Duration::from_millis(5);
+
+/// How long a client may take to protect its own pages when only it can (mprotect). It has a thread
+/// for it, and a page costs 1 µs.
+pub const CLIENT_PROTECTS: Duration = Duration::from_millis(500);
+
+/// Longest sleep of the keeper: the time by which pressure, timers and idle clients are looked at.
+pub const KEEPER_NAP: Duration = Duration::from_millis(5);
+
+/// Length of an epoch in which newly dirtied pages are counted (Viyojit, section 6.1, takes 1 ms;
+/// longer epochs gave it the same results).
+pub const EPOCH: Duration = Duration::from_millis(10);
+
+/// How many news entries the keeper takes in before it looks at its other duties.
+pub const EVENTS_PER_TURN: usize = 1024;
+
+/// Batches that may be on their way to the SSD at once.
+pub const BATCHES_IN_FLIGHT: usize = 4;
+
+/// A batch smaller than this waits for company while others are in flight.
+pub const BATCH_PAGES_MIN: usize = 32;
+
+/// Largest batch in normal running, in pages: 1 MiB. Larger ones would hold permits longer.
+pub const BATCH_PAGES_MAX: usize = 252;
+
+/// Longest message of the control socket in bytes.
+pub const MESSAGE_MAX: usize = 64 * 1024;
+
+/// Address space that a region reserves when its creator names no larger reserve: room to grow.
+pub const RESERVE_MIN_BYTES: u64 = 64 << 30;
+
+/// First address that regions are given. Below lie programs, above the kernel's own choices.
+pub const ADDRESS_BASE: u64 = 0x2000_0000_0000;
+
+/// End of the addresses that regions are given.
+pub const ADDRESS_END: u64 = 0x5000_0000_0000;
+
+/// Reads in flight in the background restore, and the pages of each (1 MiB).
+pub const RESTORE_READS: usize = 4;
+/// Pages of one background read.
+pub const RESTORE_READ_PAGES: u32 = 256;
+
+const _: () = assert!(VICTIMS_RING.is_power_of_two() && EVENTS_RING.is_power_of_two());
+const _: () = assert!(EVENTS_PER_TURN < EVENTS_RING);
+const _: () = assert!(BATCH_PAGES_MIN <= BATCH_PAGES_MAX);
+const _: () = assert!(GRANT_RUN_MAX >= 1 && GRANT_RUN_SHARE >= 1);
+const _: () = assert!(ADDRESS_BASE < ADDRESS_END);
