@@ -77,9 +77,10 @@ impl<D: Disk> Store<D> {
 
     /// Drops the stored version of a page that has changed in memory, when it is not the committed
     /// one. The page must be written before the next commit, which is refused otherwise. `false`
-    /// when nothing was dropped.
+    /// when nothing was dropped, and always while events wait for a poll: the version may be one
+    /// that the caller has not heard of yet.
     pub fn forget_latest(&mut self, page: PageId) -> bool {
-        self.index.forget_latest(page, &mut self.segments)
+        self.ready.is_empty() && self.index.forget_latest(page, &mut self.segments)
     }
 
     fn worth_cleaning(&self) -> u32 {

@@ -6,6 +6,7 @@ mod model;
 
 use model::{Model, Statistics};
 use wattkeep_sim::disk::{Fault, FaultKind};
+use wattkeep_store::StoreError;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -19,8 +20,10 @@ fn history(seed: u64, crashes: u64) -> Statistics {
         let at = model.disk.requests() + model.random.below(120);
         model.disk.set_fault(Some(Fault { at, kind: FaultKind::Io, for_ever: true }));
         for _ in 0..model.random.below(60) {
-            if model.step().is_err() {
-                break;
+            match model.step() {
+                Ok(()) => {}
+                Err(StoreError::Poisoned { .. } | StoreError::NoSpace { .. }) => break,
+                Err(error) => panic!("seed {seed}: {error}"),
             }
             if model.random.chance(1, 20) {
                 model.store().audit().expect("the counts hold");

@@ -1,0 +1,331 @@
+//! Faults of the disk: every request fails once, in every way, and no failure becomes success.
+
+mod model;
+
+use model::{BUDGET, Model, SEGMENT_PAGES, content};
+use wattkeep_sim::disk::{Cut, Fault, FaultKind, MemoryDisk};
+use wattkeep_sim::random::Random;
+use wattkeep_store::disk::Wait;
+use wattkeep_store::types::{PageId, RegionId};
+use wattkeep_store::{
+    Begin, CommitKind, CreateError, CreateOptions, NewRegion, OpenError, Purpose, ReadError,
+    RegionMode, Store, StoreError,
+};
+
+fn options() -> CreateOptions {
+    CreateOptions {
+        uuid: Some([7; 16]),
+        seed: Some(1),
+        budget_pages: BUDGET,
+        segment_pages: Some(SEGMENT_PAGES),
+        progress: None,
+    }
+}
+
+fn new_region(pages: u32) -> NewRegion {
+    let mode = RegionMode::Transparent;
+    NewRegion { name: "table".to_owned(), mode, pages, reserve_pages: 0, address: 0 }
+}
+
+fn append(store: &mut Store<MemoryDisk>, region: RegionId, pages: &[u32], version: u64) {
+    let mut left = pages;
+    while !left.is_empty() {
+        match store.begin(Purpose::Writeback, left.len()).expect("a good store") {
+            Begin::Batch(mut batch) => {
+                let count = batch.room().min(left.len());
+                for &page in &left[..count] {
+                    let page = PageId { region, page };
+                    let bytes = content(page, version);
+                    *batch.next_page() = bytes;
+                    batch.push(page, store.hash(&bytes), 0);
+                }
+                store.submit(batch);
+                left = &left[count..];
+            }
+            Begin::Busy => store.poll(Wait::One, &mut Vec::new()).expect("a good store"),
+            Begin::NoSpace => panic!("no space"),
+        }
+    }
+}
+
+/// A store of 40 committed pages.
+fn small_store(disk: &MemoryDisk) -> (Store<MemoryDisk>, RegionId) {
+    let mut store = Store::create(disk.clone(), &mut options()).expect("no fault");
+    let region = store.create_region(new_region(60)).expect("no fault");
+    append(&mut store, region, &(0..40).collect::<Vec<_>>(), 1);
+    store.commit(CommitKind::Close).expect("no fault");
+    (store, region)
+}
+
+/// The same history with each of its requests failing in turn; the store must fail, stay failed,
+/// and show the last commit, or the one that was under way, when opened again.
+#[test]
+fn a_fault_at_any_request_is_never_taken_for_success() {
+    let mut struck = 0;
+    for kind in [FaultKind::Io, FaultKind::NoSpace, FaultKind::Short] {
+        for for_ever in [false, true] {
+            for at in 0.. {
+                let mut model = Model::new(at);
+                let first = model.disk.requests();
+                let fault = Fault { at: first + at, kind, for_ever };
+                model.disk.set_fault(Some(fault));
+                let failed = (0..150).any(|_| model.step().is_err());
+                if failed {
+                    let status = model.store().status();
+                    // A refused growth is the one failure that poisons nothing.
+                    if let Some(cause) = status.poisoned {
+                        model.disk.set_fault(None);
+                        assert!(model.store().commit(CommitKind::Save).is_err(), "{cause}");
+                        assert!(model.store().begin(Purpose::Save, 1).is_err());
+                        assert_eq!(model.store().status().poisoned, Some(cause), "sticky");
+                    }
+                }
+                let past = model.disk.requests() < first + at;
+                model.disk.set_fault(None);
+                model.crash();
+                struck += u64::from(!past);
+                if past {
+                    break;
+                }
+            }
+        }
+    }
+    println!("{struck} faults");
+    assert!(struck > 300);
+}
+
+#[test]
+fn a_fault_while_opening_is_an_error_and_a_later_open_succeeds() {
+    let disk = MemoryDisk::new(1);
+    let (mut store, region) = small_store(&disk);
+    append(&mut store, region, &[1, 2, 3], 2);
+    drop(store);
+    for at in 0..200 {
+        let copy = disk.after_cut(Cut::KeepAll, at);
+        copy.set_fault(Some(Fault { at, kind: FaultKind::Io, for_ever: false }));
+        let opened = Store::open(copy.clone());
+        if at >= copy.requests() {
+            assert!(opened.is_ok());
+            return;
+        }
+        // One unreadable superblock copy is survived; everything else is an error.
+        assert!(opened.is_err() || at < 4, "fault at {at}");
+        drop(opened);
+        copy.set_fault(None);
+        // Another handle would still see the first opening's requests in flight.
+        let (store, _) = match Store::open(copy.after_cut(Cut::KeepAll, at)) {
+            Ok(opened) => opened,
+            Err(error) => panic!("fault at {at}: {error}"),
+        };
+        assert_eq!(store.stored_pages(region).count(), 40);
+    }
+    panic!("opening ends");
+}
+
+#[test]
+fn a_full_disk_refuses_a_region_and_the_store_goes_on() {
+    let disk = MemoryDisk::new(1);
+    let (mut store, region) = small_store(&disk);
+    disk.set_space_left(0);
+    let error = store.create_region(NewRegion { name: "big".into(), ..new_region(100_000) });
+    assert!(matches!(error, Err(StoreError::NoSpace { .. })));
+    assert!(matches!(store.set_budget(1_000_000), Err(StoreError::NoSpace { .. })));
+    append(&mut store, region, &[1], 2);
+    store.commit(CommitKind::Checkpoint).expect("nothing was harmed");
+}
+
+#[test]
+fn a_full_disk_refuses_a_new_store() {
+    let disk = MemoryDisk::new(1);
+    disk.set_space_left(1 << 20);
+    let error = Store::create(disk, &mut options()).expect_err("no space");
+    assert!(matches!(error, CreateError::Grow { .. }));
+}
+
+#[test]
+fn a_flipped_bit_in_a_page_is_never_handed_out() {
+    let disk = MemoryDisk::new(1);
+    let (mut store, region) = small_store(&disk);
+    let mut random = Random::new(1);
+    let mut bytes = [0; 4096];
+    for _ in 0..2_000 {
+        let page = PageId { region, page: random.below(40) as u32 };
+        let slot = store.slot_of(page).expect("stored");
+        let offset = (4 << 20) + u64::from(slot) * 4096 + random.below(4096);
+        let bit = random.below(8) as u32;
+        disk.flip_bit(offset, bit);
+        let read = store.read_page_blocking(page, &mut bytes);
+        assert!(matches!(read, Err(ReadError::Damaged { page: named, .. }) if named == page));
+        let report = store.check(&mut |_, _| {}).expect("readable");
+        assert_eq!(report.damaged.len(), 1);
+        disk.flip_bit(offset, bit);
+    }
+}
+
+/// Every bit of every summary of the image: the open is refused, or the image is whole.
+#[test]
+fn a_flipped_bit_in_a_summary_refuses_the_open_and_changes_nothing() {
+    let disk = MemoryDisk::new(1);
+    let (store, region) = small_store(&disk);
+    // The first batch of the log; 10 entries or so: flip its header and its first entries.
+    let position = store.slot_of(PageId { region, page: 0 }).expect("stored") - 1;
+    drop(store);
+    let start = (4 << 20) + u64::from(position) * 4096;
+    for bit in 0..8 * 96 {
+        disk.flip_bit(start + bit / 8, bit as u32 % 8);
+        let before = disk.requests();
+        let error = Store::open(disk.clone()).expect_err("part of the image is lost");
+        let OpenError::Incomplete { recovery, .. } = &error else { panic!("{error}") };
+        assert!(!recovery.lost.is_empty());
+        assert!(error.to_string().contains("wattkeep check"));
+        assert!(disk.requests() > before);
+        disk.flip_bit(start + bit / 8, bit as u32 % 8);
+    }
+    let (_, recovery) = Store::open(disk).expect("nothing was changed");
+    assert!(recovery.clean);
+}
+
+#[test]
+fn an_accepted_loss_is_listed_and_then_committed() {
+    let disk = MemoryDisk::new(1);
+    let (store, region) = small_store(&disk);
+    let position = store.slot_of(PageId { region, page: 0 }).expect("stored") - 1;
+    drop(store);
+    disk.flip_bit((4 << 20) + u64::from(position) * 4096, 0);
+    let (store, recovery) = Store::open_incomplete(disk.clone()).expect("accepted");
+    assert_eq!(recovery.lost.len(), 1);
+    assert!(recovery.lost[0].found < recovery.lost[0].committed);
+    let left = store.stored_pages(region).count();
+    assert_eq!(left, recovery.lost[0].found as usize);
+    drop(store);
+    let (store, _) = Store::open(disk).expect("what was found is the commit now");
+    assert_eq!(store.stored_pages(region).count(), left);
+}
+
+#[test]
+fn one_superblock_copy_is_enough_and_none_is_refused() {
+    let disk = MemoryDisk::new(1);
+    drop(small_store(&disk));
+    for copy in 0..4u64 {
+        let one = disk.after_cut(Cut::KeepAll, copy);
+        for other in (0..4u64).filter(|&other| other != copy) {
+            one.flip_bit((other << 20) + 2000, 3);
+        }
+        match Store::open(one) {
+            Ok((_, recovery)) => assert_eq!(recovery.superblock_copies_valid, 1),
+            // An old copy names an older commit: the log is newer, and says so.
+            Err(error) => assert!(matches!(
+                error,
+                OpenError::SuperblockOutdated { .. } | OpenError::Incomplete { .. }
+            )),
+        }
+        one_is_left(&disk, copy);
+    }
+    for copy in 0..4u64 {
+        disk.flip_bit((copy << 20) + 2000, 3);
+    }
+    assert!(matches!(Store::open(disk), Err(OpenError::SuperblockDamaged { .. })));
+}
+
+fn one_is_left(disk: &MemoryDisk, copy: u64) {
+    let one = disk.after_cut(Cut::KeepAll, copy);
+    one.flip_bit((copy << 20) + 2000, 3);
+    let (_, recovery) = Store::open(one).expect("three copies are left");
+    assert_eq!(recovery.superblock_copies_valid, 3);
+}
+
+#[test]
+fn a_blank_and_a_foreign_file_are_told_apart() {
+    let mut disk = MemoryDisk::new(1);
+    wattkeep_store::disk::Disk::grow(&mut disk, 0, 8 << 20, &mut |_, _| {}).expect("space");
+    let error = Store::open(disk.clone()).expect_err("blank");
+    assert!(matches!(error, OpenError::NeverCreated { .. }));
+    disk.flip_bit(0, 0);
+    let error = Store::open(disk).expect_err("foreign");
+    assert!(matches!(error, OpenError::Foreign { .. }));
+}
+
+#[test]
+fn a_read_only_open_writes_nothing() {
+    let disk = MemoryDisk::new(1);
+    let (mut store, region) = small_store(&disk);
+    append(&mut store, region, &[1, 2, 3], 2);
+    drop(store);
+    let image = |disk: &MemoryDisk| disk.peek(0, 8 << 20);
+    let before = image(&disk);
+    let (mut store, recovery) = Store::open_read_only(disk.clone()).expect("a good store");
+    assert!(!recovery.clean);
+    assert!(matches!(store.begin(Purpose::Save, 1), Err(StoreError::ReadOnly { .. })));
+    assert!(store.commit(CommitKind::Close).is_err());
+    assert!(store.check(&mut |_, _| {}).expect("readable").damaged.is_empty());
+    assert_eq!(image(&disk), before);
+}
+
+#[test]
+fn a_forgotten_page_forbids_the_commit_until_it_is_written() {
+    let disk = MemoryDisk::new(1);
+    let (mut store, region) = small_store(&disk);
+    append(&mut store, region, &[5], 2);
+    let page = PageId { region, page: 5 };
+    while store.is_committed(page) {
+        store.poll(Wait::One, &mut Vec::new()).expect("a good store");
+    }
+    assert!(store.forget_latest(page));
+    assert!(!store.forget_latest(page));
+    assert_eq!(store.stored_checksum(page), None);
+    let refused = store.commit(CommitKind::Checkpoint);
+    assert_eq!(refused, Err(StoreError::PagesForgotten { pages: 1 }));
+    append(&mut store, region, &[5], 3);
+    store.commit(CommitKind::Checkpoint).expect("it was written");
+}
+
+#[test]
+fn a_save_always_fits_its_reserve() {
+    for seed in 0..200 {
+        let mut model = Model::new(seed);
+        // Fill the log with whatever writeback and cleaning may take.
+        for _ in 0..200 {
+            model.step().expect("no fault");
+        }
+        let region = *model.memory.regions.keys().next().expect("there is one");
+        let store = model.store();
+        store.resize_region(RegionId(region), 60).expect("space");
+        loop {
+            match store.begin(Purpose::Writeback, 7).expect("a good store") {
+                Begin::Batch(mut batch) => {
+                    for page in 0..batch.room() as u32 {
+                        let page = PageId { region: RegionId(region), page };
+                        let bytes = content(page, 99);
+                        *batch.next_page() = bytes;
+                        batch.push(page, store.hash(&bytes), 0);
+                    }
+                    store.submit(batch);
+                    // Nothing becomes free: every page stays pinned or latest elsewhere.
+                    if store.status().bytes_written > 64 << 20 {
+                        break;
+                    }
+                }
+                Begin::Busy => store.poll(Wait::One, &mut Vec::new()).expect("a good store"),
+                Begin::NoSpace => break,
+            }
+        }
+        let mut left = BUDGET as usize;
+        while left > 0 {
+            match store.begin(Purpose::Save, left).expect("a good store") {
+                Begin::Batch(mut batch) => {
+                    for _ in 0..batch.room().min(left) {
+                        left -= 1;
+                        let page = PageId { region: RegionId(region), page: left as u32 };
+                        let bytes = content(page, 100);
+                        *batch.next_page() = bytes;
+                        batch.push(page, store.hash(&bytes), 0);
+                    }
+                    store.submit(batch);
+                }
+                Begin::Busy => store.poll(Wait::One, &mut Vec::new()).expect("a good store"),
+                Begin::NoSpace => panic!("seed {seed}: a save did not fit"),
+            }
+        }
+        store.commit(CommitKind::Save).expect("a good store");
+    }
+}
