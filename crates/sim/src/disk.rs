@@ -156,7 +156,7 @@ impl MemoryDisk {
                 },
             }
         }
-        Self::with(pages, inner.size, random.next())
+        Self::with(pages, inner.size, random.number())
     }
 
     /// Flips one bit of what is on the medium.
@@ -268,12 +268,7 @@ impl Disk for MemoryDisk {
         "memory".to_owned()
     }
 
-    fn grow(
-        &mut self,
-        from: u64,
-        size: u64,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> io::Result<()> {
+    fn grow(&mut self, from: u64, size: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
         let mut inner = self.inner();
         if let Some(kind) = inner.strike() {
             return failure(kind, 0).and(Err(io::ErrorKind::WriteZero.into()));

@@ -8,9 +8,7 @@ use std::time::Instant;
 
 use wattkeep_store::disk::{Disk, Wait};
 use wattkeep_store::types::{PAGE_SIZE, PageId, RegionId};
-use wattkeep_store::{
-    Begin, CommitKind, CreateOptions, NewRegion, Purpose, RegionMode, Store, UringDisk,
-};
+use wattkeep_store::{Begin, CommitKind, CreateOptions, NewRegion, Purpose, RegionMode, Store, UringDisk};
 use wattkeep_sys::buffer::AlignedBuffer;
 
 type Failure = Box<dyn std::error::Error>;
@@ -102,12 +100,7 @@ fn raw_writes(disk: &mut UringDisk) -> Result<(), Failure> {
     Ok(())
 }
 
-fn append(
-    store: &mut Store<UringDisk>,
-    region: RegionId,
-    start: u32,
-    source: &[u8],
-) -> Result<(), Failure> {
+fn append(store: &mut Store<UringDisk>, region: RegionId, start: u32, source: &[u8]) -> Result<(), Failure> {
     let (mut next, mut events) = (0, Vec::new());
     while next < SAVE_PAGES {
         match store.begin(Purpose::Save, (SAVE_PAGES - next) as usize)? {

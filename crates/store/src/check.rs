@@ -31,10 +31,7 @@ pub struct DamagedPage {
 impl<D: Disk> Store<D> {
     /// Reads and verifies every stored page. `progress` is told the pages done and the pages to do.
     /// Nothing else may be in flight.
-    pub fn check(
-        &mut self,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<CheckReport, StoreError> {
+    pub fn check(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, StoreError> {
         let total = self.segments.latest();
         let (mut report, mut flying) = (CheckReport::default(), Vec::new());
         let mut runs = self.slots_in_log_order().peekable();

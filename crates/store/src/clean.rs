@@ -62,10 +62,7 @@ impl<D: Disk> Store<D> {
             chosen[segment as usize] = true;
         }
         let stored = self.index.stored();
-        stored
-            .filter(|&(slot, _)| chosen[geometry.segment_of(slot) as usize])
-            .map(|(_, page)| page)
-            .collect()
+        stored.filter(|&(slot, _)| chosen[geometry.segment_of(slot) as usize]).map(|(_, page)| page).collect()
     }
 
     /// Opens a batch for cleaning: of pages whose stored version is the committed one

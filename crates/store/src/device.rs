@@ -106,11 +106,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Writes and waits.
-    pub(crate) fn write_blocking(
-        &mut self,
-        offset: u64,
-        buffer: AlignedBuffer,
-    ) -> Result<(), StoreError> {
+    pub(crate) fn write_blocking(&mut self, offset: u64, buffer: AlignedBuffer) -> Result<(), StoreError> {
         self.check_poison()?;
         let len = buffer.len();
         self.disk.write(WAITER, offset, buffer, len);
@@ -123,11 +119,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Reads and waits. A short read is an error.
-    pub(crate) fn read_blocking(
-        &mut self,
-        offset: u64,
-        buffer: AlignedBuffer,
-    ) -> io::Result<AlignedBuffer> {
+    pub(crate) fn read_blocking(&mut self, offset: u64, buffer: AlignedBuffer) -> io::Result<AlignedBuffer> {
         let len = buffer.len();
         self.disk.read(WAITER, offset, buffer, len);
         let completion = self.wait_for_waiter()?;

@@ -49,12 +49,7 @@ pub trait Disk {
     /// Makes the space at least `size` bytes long and really writes zeros from `from` to `size`, so
     /// that a later write cannot meet a full file system. Durable when it returns; on an error the
     /// space is as long as before. `progress` is told the bytes done and the bytes to do.
-    fn grow(
-        &mut self,
-        from: u64,
-        size: u64,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> io::Result<()>;
+    fn grow(&mut self, from: u64, size: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()>;
 
     /// Starts writing the first `len` bytes of `buffer` at `offset`.
     fn write(&mut self, token: Token, offset: u64, buffer: AlignedBuffer, len: usize);

@@ -205,20 +205,18 @@ impl fmt::Display for StoreError {
                 "the store in {place} would be larger than it can address; \
                  create a second store"
             ),
-            Self::RegionExists { name } => write!(
-                f,
-                "a region named '{name}' exists; choose another name, or see 'wattkeep info'"
-            ),
+            Self::RegionExists { name } => {
+                write!(f, "a region named '{name}' exists; choose another name, or see 'wattkeep info'")
+            }
             Self::NoSuchRegion { id } => {
                 write!(f, "the store has no region {}; see 'wattkeep info'", id.0)
             }
             Self::BadName { name } => {
                 write!(f, "a region's name has 1 to {NAME_BYTES_MAX} bytes: '{name}' has not")
             }
-            Self::TooManyRegions => write!(
-                f,
-                "a store holds at most {REGIONS_MAX} regions; remove one with 'wattkeep rm'"
-            ),
+            Self::TooManyRegions => {
+                write!(f, "a store holds at most {REGIONS_MAX} regions; remove one with 'wattkeep rm'")
+            }
             Self::TooManyShrinks { id } => write!(
                 f,
                 "region {} was shrunk {CUTS_MAX} times to ever larger sizes; close and open \
@@ -238,10 +236,9 @@ impl fmt::Display for ReadError {
             Self::Device { page, slot, cause } => {
                 write!(f, "cannot read {page} (slot {slot}): {cause}; see 'dmesg'")
             }
-            Self::Damaged { place, page, slot } => write!(
-                f,
-                "{page} (slot {slot}) is damaged in {place}; run 'wattkeep check {place}'"
-            ),
+            Self::Damaged { place, page, slot } => {
+                write!(f, "{page} (slot {slot}) is damaged in {place}; run 'wattkeep check {place}'")
+            }
             Self::Store(error) => error.fmt(f),
         }
     }

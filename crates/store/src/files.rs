@@ -129,16 +129,10 @@ impl UringDisk {
         Self::open_file(directory, &store_file(directory), OFlags::RDONLY, Lock::Shared)
     }
 
-    fn open_file(
-        directory: &Path,
-        path: &Path,
-        flags: OFlags,
-        kind: Lock,
-    ) -> Result<Self, FileError> {
+    fn open_file(directory: &Path, path: &Path, flags: OFlags, kind: Lock) -> Result<Self, FileError> {
         let flags = flags | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = rustix::fs::open(path, flags, mode)
-            .map_err(|errno| open_error(directory, errno))?;
+        let file = rustix::fs::open(path, flags, mode).map_err(|errno| open_error(directory, errno))?;
         lock(file.as_fd(), kind).map_err(|source| match source.raw_os_error() {
             Some(code) if code == Errno::AGAIN.raw_os_error() || code == Errno::ACCESS.raw_os_error() => {
                 FileError::InUse { directory: directory.to_owned() }
@@ -160,14 +154,8 @@ impl UringDisk {
     }
 
     /// Writes zeros from `from` to `to`, several pieces in flight.
-    fn write_zeros(
-        &mut self,
-        from: u64,
-        to: u64,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> io::Result<()> {
-        let mut idle: Vec<_> =
-            (0..ZERO_WRITES).map(|_| AlignedBuffer::zeroed(PIECE_BYTES)).collect();
+    fn write_zeros(&mut self, from: u64, to: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
+        let mut idle: Vec<_> = (0..ZERO_WRITES).map(|_| AlignedBuffer::zeroed(PIECE_BYTES)).collect();
         let (mut next, mut written, mut failed) = (from, 0, None);
         while (next < to && failed.is_none()) || self.file.in_flight() > 0 {
             while let Some(buffer) = idle.pop_if(|_| next < to && failed.is_none()) {
@@ -213,12 +201,7 @@ impl Disk for UringDisk {
         self.directory.display().to_string()
     }
 
-    fn grow(
-        &mut self,
-        from: u64,
-        size: u64,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> io::Result<()> {
+    fn grow(&mut self, from: u64, size: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
         assert!(self.file.in_flight() == 0, "growing blocks: nothing else is in flight");
         let old = self.size;
         // In one go first: long extents.
@@ -263,8 +246,10 @@ impl Disk for UringDisk {
         };
         let mut completed = std::mem::take(&mut self.completed);
         let outcome = self.file.reap(wait, &mut completed);
-        done.extend(completed.drain(..).map(|Completed { token, buffer, result }| {
-            Completion { token, buffer, result }
+        done.extend(completed.drain(..).map(|Completed { token, buffer, result }| Completion {
+            token,
+            buffer,
+            result,
         }));
         self.completed = completed;
         outcome

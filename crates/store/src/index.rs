@@ -171,12 +171,7 @@ impl Index {
 
     /// Takes a copy of a committed version, written by cleaning. `false` when the page no longer
     /// has a committed version.
-    pub(crate) fn apply_committed_copy(
-        &mut self,
-        page: PageId,
-        slot: u32,
-        segments: &mut Segments,
-    ) -> bool {
+    pub(crate) fn apply_committed_copy(&mut self, page: PageId, slot: u32, segments: &mut Segments) -> bool {
         let Some(region) = self.region_of(page) else { return false };
         let at = page.page as usize;
         let old = region.committed[at];
@@ -288,9 +283,7 @@ impl Index {
     pub(crate) fn is_committed(&self, page: PageId) -> bool {
         let Some(region) = self.region(page.region) else { return false };
         let at = page.page as usize;
-        region.latest.get(at).is_some_and(|&latest| {
-            latest.slot().is_some() && latest == region.committed[at]
-        })
+        region.latest.get(at).is_some_and(|&latest| latest.slot().is_some() && latest == region.committed[at])
     }
 
     /// Every stored page with the slot of its latest version, by region and page.

@@ -1,32 +1,58 @@
 //! The page log on the SSD: format, segments, index, commits, recovery.
 //!
 //! The modules, in the order data flows through them:
+//!
+//! - `types`: the words
+//! - `limits`: every bound
+//! - `bytes`: fields at offsets
+//! - `hash`: checksums of pages, summaries, images
+//! - `layout`: slots and segments
+//! - `disk`: what the store asks of a device
+//! - `files`: the device on a real file
+//! - `host`: time, boot id, random bytes
+//! - `region`: records of the catalogue
+//! - `superblock`: format: identity, catalogue, commit
+//! - `summary`: format: what a batch holds
+//! - `segments`: who may reuse which segment
+//! - `index`: where every page is stored
+//! - `batch`: pages on their way into the log
+//! - `flight`: batches in flight, acknowledged in order
+//! - `store`: the open store: begin, submit, poll
+//! - `device`: completions, and requests that are waited for
+//! - `clean`: making room
+//! - `commit`: checkpoints, saves, changes of the catalogue
+//! - `scan`: which batches the log holds
+//! - `torn`: copies that a power cut tore
+//! - `recover`: opening
+//! - `read`: restoring
+//! - `check`: verifying everything
+//! - `error`: what can go wrong, in words
 
-pub mod types; // the words
-pub mod limits; // every bound
-mod bytes; // fields at offsets
-pub mod hash; // checksums of pages, summaries, images
-pub mod layout; // slots and segments
-pub mod disk; // what the store asks of a device
-pub mod files; // the device on a real file
-mod host; // time, boot id, random bytes
-mod region; // the catalogue's records
-pub mod superblock; // format: identity, catalogue, commit
-pub mod summary; // format: what a batch holds
-mod segments; // who may reuse which segment
-mod index; // where every page is stored
-mod batch; // pages on their way into the log
-mod flight; // batches in flight, acknowledged in order
-mod store; // the open store; begin, submit, poll
-mod device; // completions and blocking requests
-mod clean; // making room
-mod commit; // checkpoints, saves, changes of the catalogue
-mod scan; // which batches the log holds
-mod torn; // copies that a power cut tore
-mod recover; // opening
-mod read; // restoring
-mod check; // verifying everything
-mod error; // what can go wrong, in words
+mod batch;
+mod bytes;
+mod check;
+mod clean;
+mod commit;
+mod device;
+pub mod disk;
+mod error;
+pub mod files;
+mod flight;
+pub mod hash;
+mod host;
+mod index;
+pub mod layout;
+pub mod limits;
+mod read;
+mod recover;
+mod region;
+mod scan;
+mod segments;
+mod store;
+pub mod summary;
+pub mod superblock;
+mod torn;
+pub mod types;
 
 pub use batch::{Batch, Begin, Purpose};
 pub use check::{CheckReport, DamagedPage};

@@ -82,16 +82,14 @@ impl<D: Disk> Store<D> {
     }
 
     /// Reads one page and verifies it. `false`, and `out` untouched, when the page is not stored.
-    pub fn read_page_blocking(
-        &mut self,
-        page: PageId,
-        out: &mut [u8; PAGE_SIZE],
-    ) -> Result<bool, ReadError> {
+    pub fn read_page_blocking(&mut self, page: PageId, out: &mut [u8; PAGE_SIZE]) -> Result<bool, ReadError> {
         let Some((slot, checksum)) = self.index.latest(page) else { return Ok(false) };
         let buffer = self.reads.page.take().unwrap_or_else(|| AlignedBuffer::zeroed(PAGE_SIZE));
         let offset = self.superblock.geometry.offset_of(slot);
-        let buffer = self.read_blocking(offset, buffer).map_err(|error| {
-            ReadError::Device { page, slot, cause: error.to_string().into() }
+        let buffer = self.read_blocking(offset, buffer).map_err(|error| ReadError::Device {
+            page,
+            slot,
+            cause: error.to_string().into(),
         })?;
         let holds = self.hash(&buffer) == checksum;
         if holds {
@@ -106,12 +104,7 @@ impl<D: Disk> Store<D> {
 
     /// Starts reading `pages` slots, at most 256. `false` when all read buffers are in use: poll
     /// first. The bytes come with [`Event::Read`] and are not verified.
-    pub fn start_read(
-        &mut self,
-        first_slot: u32,
-        pages: u32,
-        token: u32,
-    ) -> Result<bool, StoreError> {
+    pub fn start_read(&mut self, first_slot: u32, pages: u32, token: u32) -> Result<bool, StoreError> {
         let geometry = self.superblock.geometry;
         let slots = geometry.segments() * geometry.segment_pages();
         assert!((1..=READ_PAGES_MAX).contains(&pages), "a read has 1 to 256 pages");

@@ -24,8 +24,8 @@ use crate::segments::Segments;
 use crate::store::Store;
 use crate::summary::VOID_REGION;
 use crate::superblock::{
-    Commit, CommitKind, SUPERBLOCK_BYTES, StoreState, Superblock, SuperblockFault,
-    UntrustedSuperblock, copy_offset,
+    Commit, CommitKind, SUPERBLOCK_BYTES, StoreState, Superblock, SuperblockFault, UntrustedSuperblock,
+    copy_offset,
 };
 use crate::torn::take_torn_copies;
 use crate::types::{PAGE_SIZE, RegionId};
@@ -125,8 +125,8 @@ fn open<D: Disk>(mut disk: D, mode: Mode) -> Result<(Store<D>, Recovery), OpenEr
     let batches_found = scan.batches.len();
     let mut tail = lost_tail(&superblock, &scan)
         .ok_or_else(|| OpenError::SuperblockOutdated { place: place.clone() })?;
-    let torn = take_torn_copies(&mut disk, geometry, &hasher, superblock.commit, &mut scan)
-        .map_err(read_error)?;
+    let torn =
+        take_torn_copies(&mut disk, geometry, &hasher, superblock.commit, &mut scan).map_err(read_error)?;
     tail.extend(torn);
     let mut index = replay(&superblock, &scan, hasher);
     let mut recovery = Recovery {
@@ -142,8 +142,7 @@ fn open<D: Disk>(mut disk: D, mode: Mode) -> Result<(Store<D>, Recovery), OpenEr
         damaged_batches: Vec::new(),
     };
     if !recovery.lost.is_empty() {
-        recovery.damaged_batches =
-            name_damage(&mut disk, &superblock, &scan).map_err(read_error)?;
+        recovery.damaged_batches = name_damage(&mut disk, &superblock, &scan).map_err(read_error)?;
         if mode != Mode::Incomplete {
             return Err(OpenError::Incomplete { place, recovery: Box::new(recovery) });
         }
@@ -320,12 +319,7 @@ fn compare(superblock: &mut Superblock, index: &mut Index, mode: Mode) -> Vec<Lo
 
 /// Counts the image's slots, applies the cuts made since the commit, and drops the cuts that void
 /// nothing any more.
-fn adopt(
-    superblock: &mut Superblock,
-    index: &mut Index,
-    unused_cuts: UnusedCuts,
-    whole: bool,
-) -> Segments {
+fn adopt(superblock: &mut Superblock, index: &mut Index, unused_cuts: UnusedCuts, whole: bool) -> Segments {
     let mut segments = Segments::new(superblock.geometry);
     index.adopt_replay(&mut segments);
     let committed = superblock.commit.last_sequence.0;
@@ -344,11 +338,7 @@ fn adopt(
     segments
 }
 
-fn name_damage<D: Disk>(
-    disk: &mut D,
-    superblock: &Superblock,
-    scan: &Scan,
-) -> io::Result<Vec<u32>> {
+fn name_damage<D: Disk>(disk: &mut D, superblock: &Superblock, scan: &Scan) -> io::Result<Vec<u32>> {
     let hasher = Hasher::new(superblock.seed);
     let uuid_low = superblock.uuid_low();
     let unreachable = find_unreachable(disk, superblock.geometry, &hasher, uuid_low, scan)?;
@@ -402,11 +392,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-fn read_now<D: Disk>(
-    disk: &mut D,
-    offset: u64,
-    buffer: AlignedBuffer,
-) -> io::Result<AlignedBuffer> {
+fn read_now<D: Disk>(disk: &mut D, offset: u64, buffer: AlignedBuffer) -> io::Result<AlignedBuffer> {
     let (len, mut done) = (buffer.len(), Vec::new());
     disk.read(0, offset, buffer, len);
     while done.is_empty() {

@@ -94,8 +94,7 @@ impl<'a, D: Disk> Scanner<'a, D> {
                 if got != len {
                     return Err(crate::device::short_read(got, len));
                 }
-                if let Some(next) = self.follow(walk, &buffer[..len]).or_else(|| self.first_walk())
-                {
+                if let Some(next) = self.follow(walk, &buffer[..len]).or_else(|| self.first_walk()) {
                     self.walks[number] = next;
                     self.read(number, buffer);
                 }
@@ -141,8 +140,7 @@ impl<'a, D: Disk> Scanner<'a, D> {
         let pages_left = self.geometry.segment_pages() - walk.at;
         let expected = Expected { uuid_low: self.uuid_low, position, pages_left };
         let first = self.scan.entries.len();
-        let found =
-            UntrustedSummary(bytes).validate_into(&expected, &self.hasher, &mut self.scan.entries);
+        let found = UntrustedSummary(bytes).validate_into(&expected, &self.hasher, &mut self.scan.entries);
         match found {
             Ok(head) if head.sequence.0 > walk.sequence => {
                 let count = (self.scan.entries.len() - first) as u32;
@@ -207,9 +205,10 @@ pub(crate) fn find_unreachable<D: Disk>(
             let bytes = &buffer[at as usize * PAGE_SIZE..];
             let mut entries = Vec::new();
             let valid = UntrustedSummary(bytes).validate_into(&expected, hasher, &mut entries);
-            if let Ok(head) = valid.map_err(drop).and_then(|head| {
-                if known.contains(&position) { Err(()) } else { Ok(head) }
-            }) {
+            if let Ok(head) = valid
+                .map_err(drop)
+                .and_then(|head| if known.contains(&position) { Err(()) } else { Ok(head) })
+            {
                 found.push(FoundBatch { head, first: 0, count: entries.len() as u32 });
             }
         }

@@ -295,10 +295,9 @@ impl<D: Disk> Store<D> {
         // A save does not spread over the rests of segments: that costs summaries, and the reserve
         // counts whole segments.
         let wanted = if purpose == Purpose::Save { wanted } else { 1 };
-        if let Some(open) = self.heads[head.number()].open {
-            if entries_max(segment_pages - open.used) >= wanted {
-                return Some(open);
-            }
+        let open = self.heads[head.number()].open;
+        if let Some(open) = open.filter(|open| entries_max(segment_pages - open.used) >= wanted) {
+            return Some(open);
         }
         let reserve = self.superblock.save_reserve_segments;
         let floor = match purpose {
@@ -439,9 +438,7 @@ impl<D: Disk> Store<D> {
     pub(crate) fn check_poison(&self) -> Result<(), StoreError> {
         match &self.poison {
             None => Ok(()),
-            Some(cause) => {
-                Err(StoreError::Poisoned { place: self.disk.place(), cause: cause.clone() })
-            }
+            Some(cause) => Err(StoreError::Poisoned { place: self.disk.place(), cause: cause.clone() }),
         }
     }
 

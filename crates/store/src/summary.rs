@@ -82,8 +82,7 @@ pub fn encode(
     put_u32(out, 32, head.position);
     put_u32(out, 36, count as u32);
     out[CHECKSUM..SUMMARY_HEADER_BYTES].fill(0);
-    let (used, padding) =
-        out[SUMMARY_HEADER_BYTES..].split_at_mut(count * SUMMARY_ENTRY_BYTES);
+    let (used, padding) = out[SUMMARY_HEADER_BYTES..].split_at_mut(count * SUMMARY_ENTRY_BYTES);
     for (entry, out) in entries.zip(used.chunks_exact_mut(SUMMARY_ENTRY_BYTES)) {
         put_u32(out, 0, entry.page.region.0);
         put_u32(out, 4, entry.page.page);

@@ -243,8 +243,8 @@ impl<'a> UntrustedSuperblock<'a> {
         let segment_pages = u32_at(bytes, field::SEGMENT_PAGES);
         let size_known = (SEGMENT_PAGES_MIN..=SEGMENT_PAGES_MAX).contains(&segment_pages);
         ensure(size_known, "segment size")?;
-        let geometry = Geometry::new(segment_pages, u32_at(bytes, field::SEGMENTS))
-            .ok_or("number of segments")?;
+        let geometry =
+            Geometry::new(segment_pages, u32_at(bytes, field::SEGMENTS)).ok_or("number of segments")?;
         let session = u32_at(bytes, field::SESSION);
         ensure(session <= SESSIONS_MAX, "session")?;
         let commit = decode_commit(&bytes[field::COMMIT..field::HEALTH])?;
@@ -279,8 +279,7 @@ impl<'a> UntrustedSuperblock<'a> {
         ensure(count <= REGIONS_MAX, "number of regions")?;
         let (used, unused) = self.0[PAGE_SIZE..].split_at(count * RECORD_BYTES);
         ensure(all_zero(unused), "unused region records")?;
-        let regions: Vec<_> =
-            used.chunks(RECORD_BYTES).map(decode_region).collect::<Result<_, _>>()?;
+        let regions: Vec<_> = used.chunks(RECORD_BYTES).map(decode_region).collect::<Result<_, _>>()?;
         // Sorted and unique by id; every id was handed out; names are unique.
         ensure(regions.windows(2).all(|pair| pair[0].id < pair[1].id), "order of regions")?;
         ensure(regions.last().is_none_or(|last| last.id.0 < next_region), "next region id")?;

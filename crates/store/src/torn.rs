@@ -28,9 +28,8 @@ pub(crate) fn take_torn_copies<D: Disk>(
     commit: Commit,
     scan: &mut Scan,
 ) -> io::Result<Vec<FoundBatch>> {
-    let copy = |batch: &FoundBatch| {
-        batch.head.epoch <= commit.epoch && batch.head.sequence > commit.last_sequence
-    };
+    let copy =
+        |batch: &FoundBatch| batch.head.epoch <= commit.epoch && batch.head.sequence > commit.last_sequence;
     let copies: Vec<_> = scan.batches.iter().filter(|batch| copy(batch)).cloned().collect();
     let torn = find_torn(disk, geometry, hasher, &copies, scan)?;
     let is_torn = |batch: &FoundBatch| {
@@ -53,8 +52,7 @@ fn find_torn<D: Disk>(
     scan: &Scan,
 ) -> io::Result<Vec<FoundBatch>> {
     let len = geometry.segment_pages() as usize * PAGE_SIZE;
-    let mut idle: Vec<_> =
-        (0..READS.min(copies.len())).map(|_| AlignedBuffer::zeroed(len)).collect();
+    let mut idle: Vec<_> = (0..READS.min(copies.len())).map(|_| AlignedBuffer::zeroed(len)).collect();
     let (mut next, mut torn, mut done) = (0, Vec::new(), Vec::new());
     while next < copies.len() || disk.in_flight() > 0 {
         while let Some(buffer) = idle.pop_if(|_| next < copies.len()) {
@@ -73,8 +71,7 @@ fn find_torn<D: Disk>(
             }
             let entries = &scan.entries[batch.first..batch.first + batch.count as usize];
             let whole = entries.iter().zip(buffer.chunks(PAGE_SIZE)).all(|(entry, bytes)| {
-                entry.page.region == crate::summary::VOID_REGION
-                    || hasher.page(bytes) == entry.checksum
+                entry.page.region == crate::summary::VOID_REGION || hasher.page(bytes) == entry.checksum
             });
             if !whole {
                 torn.push(batch.clone());

@@ -8,8 +8,8 @@ use wattkeep_sim::random::Random;
 use wattkeep_store::disk::Wait;
 use wattkeep_store::types::{PageId, RegionId};
 use wattkeep_store::{
-    Begin, CommitKind, CreateError, CreateOptions, NewRegion, OpenError, Purpose, ReadError,
-    RegionMode, Store, StoreError,
+    Begin, CommitKind, CreateError, CreateOptions, NewRegion, OpenError, Purpose, ReadError, RegionMode,
+    Store, StoreError,
 };
 
 fn options() -> CreateOptions {
@@ -214,10 +214,9 @@ fn one_superblock_copy_is_enough_and_none_is_refused() {
         match Store::open(one) {
             Ok((_, recovery)) => assert_eq!(recovery.superblock_copies_valid, 1),
             // An old copy names an older commit: the log is newer, and says so.
-            Err(error) => assert!(matches!(
-                error,
-                OpenError::SuperblockOutdated { .. } | OpenError::Incomplete { .. }
-            )),
+            Err(error) => {
+                assert!(matches!(error, OpenError::SuperblockOutdated { .. } | OpenError::Incomplete { .. }))
+            }
         }
         one_is_left(&disk, copy);
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 use wattkeep_store::disk::Wait;
 use wattkeep_store::types::{PageId, RegionId};
 use wattkeep_store::{
-    Begin, CommitKind, CreateOptions, Event, FileError, NewRegion, Purpose, RegionMode, Store,
-    UringDisk, store_file,
+    Begin, CommitKind, CreateOptions, Event, FileError, NewRegion, Purpose, RegionMode, Store, UringDisk,
+    store_file,
 };
 
 fn create(directory: &Path) -> Store<UringDisk> {

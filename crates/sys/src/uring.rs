@@ -75,7 +75,7 @@ impl RingFile {
 
     /// Readable when completions wait.
     pub fn ring_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring's descriptor is open as long as `self` is borrowed.
+        // SAFETY: 2: the ring's descriptor is open as long as `self` is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 
@@ -89,7 +89,8 @@ impl RingFile {
         for at in (0..len).step_by(piece) {
             let bytes = piece.min(len - at) as u32;
             let entry = opcode::Write::new(fd, start.wrapping_add(at), bytes);
-            self.push(number, entry.offset(offset + at as u64).build());
+            let entry = entry.offset(offset + at as u64).build();
+            self.push(number, entry);
         }
         self.submit();
     }

@@ -11,18 +11,18 @@ use wattkeep_sim::random::Random;
 use wattkeep_store::disk::Wait;
 use wattkeep_store::types::{PAGE_SIZE, PageId, RegionId};
 use wattkeep_store::{
-    Batch, Begin, CleaningAdvice, CommitKind, CreateOptions, Event, NewRegion, Purpose,
-    RegionMode, Store, StoreError,
+    Batch, Begin, CleaningAdvice, CommitKind, CreateOptions, Event, NewRegion, Purpose, RegionMode, Store,
+    StoreError,
 };
 
-pub const BUDGET: u32 = 20;
-pub const SEGMENT_PAGES: u32 = 16;
+pub(crate) const BUDGET: u32 = 20;
+pub(crate) const SEGMENT_PAGES: u32 = 16;
 
 /// What a store holds: sizes of regions, versions of pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Image {
-    pub regions: BTreeMap<u32, u32>,
-    pub pages: BTreeMap<(u32, u32), u64>,
+pub(crate) struct Image {
+    pub(crate) regions: BTreeMap<u32, u32>,
+    pub(crate) pages: BTreeMap<(u32, u32), u64>,
 }
 
 impl Image {
@@ -32,7 +32,7 @@ impl Image {
 }
 
 /// Bytes of one version of a page: every sector names it, so that a torn page shows.
-pub fn content(page: PageId, version: u64) -> [u8; PAGE_SIZE] {
+pub(crate) fn content(page: PageId, version: u64) -> [u8; PAGE_SIZE] {
     let mut bytes = [0; PAGE_SIZE];
     for sector in bytes.chunks_mut(512) {
         sector[..8].copy_from_slice(&version.to_le_bytes());
@@ -47,34 +47,34 @@ fn id((region, page): (u32, u32)) -> PageId {
 }
 
 #[derive(Debug, Default)]
-pub struct Statistics {
-    pub crashes: u64,
-    pub commits: u64,
-    pub batches: u64,
-    pub cleanings: u64,
-    pub tails: u64,
-    pub recovery_crashes: u64,
-    pub stuck: u64,
+pub(crate) struct Statistics {
+    pub(crate) crashes: u64,
+    pub(crate) commits: u64,
+    pub(crate) batches: u64,
+    pub(crate) cleanings: u64,
+    pub(crate) tails: u64,
+    pub(crate) recovery_crashes: u64,
+    pub(crate) stuck: u64,
 }
 
-pub struct Model {
-    pub disk: MemoryDisk,
-    pub store: Option<Store<MemoryDisk>>,
-    pub random: Random,
-    pub memory: Image,
+pub(crate) struct Model {
+    pub(crate) disk: MemoryDisk,
+    pub(crate) store: Option<Store<MemoryDisk>>,
+    pub(crate) random: Random,
+    pub(crate) memory: Image,
     dirty: BTreeSet<(u32, u32)>,
     /// Version on its way, by page.
     flying: BTreeMap<(u32, u32), u64>,
     /// What a reopened store may show.
-    pub durable: Vec<Image>,
+    pub(crate) durable: Vec<Image>,
     version: u64,
-    pub statistics: Statistics,
+    pub(crate) statistics: Statistics,
 }
 
 impl Model {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let disk = MemoryDisk::new(random.next());
+        let disk = MemoryDisk::new(random.number());
         let mut options = CreateOptions {
             uuid: Some([7; 16]),
             seed: Some(seed),
@@ -98,12 +98,12 @@ impl Model {
         model
     }
 
-    pub fn store(&mut self) -> &mut Store<MemoryDisk> {
+    pub(crate) fn store(&mut self) -> &mut Store<MemoryDisk> {
         self.store.as_mut().expect("the store is open")
     }
 
     /// One random step. An error ends in a crash, which the caller makes.
-    pub fn step(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn step(&mut self) -> Result<(), StoreError> {
         match self.random.below(100) {
             0..45 => self.dirty_pages(),
             45..75 => self.write_back(),
@@ -191,7 +191,7 @@ impl Model {
         batch.push(id(page), self.store().hash(&bytes), version as u32);
     }
 
-    pub fn poll(&mut self, wait: Wait) -> Result<(), StoreError> {
+    pub(crate) fn poll(&mut self, wait: Wait) -> Result<(), StoreError> {
         let mut events = Vec::new();
         let outcome = self.store().poll(wait, &mut events);
         for event in events {
@@ -214,9 +214,7 @@ impl Model {
     fn make_room(&mut self) -> Result<(), StoreError> {
         match self.store().cleaning_needed() {
             CleaningAdvice::Clean => self.clean(),
-            CleaningAdvice::CheckpointFirst => {
-                self.commit(CommitKind::Checkpoint, Purpose::Checkpoint)
-            }
+            CleaningAdvice::CheckpointFirst => self.commit(CommitKind::Checkpoint, Purpose::Checkpoint),
             CleaningAdvice::No => {
                 self.statistics.stuck += 1;
                 self.poll(Wait::One)
@@ -354,24 +352,24 @@ impl Model {
     }
 
     /// Cuts the power, and again during recovery now and then, and compares.
-    pub fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         self.store = None;
         self.statistics.crashes += 1;
         let cut = [Cut::KeepAll, Cut::DropAll, Cut::Mixed][self.random.below(3) as usize];
-        self.disk = self.disk.after_cut(cut, self.random.next());
+        self.disk = self.disk.after_cut(cut, self.random.number());
         while self.random.chance(1, 4) {
             let at = self.random.below(60);
             let fault = Fault { at, kind: FaultKind::Io, for_ever: true };
             self.disk.set_fault(Some(fault));
             drop(Store::open(self.disk.clone()));
-            self.disk = self.disk.after_cut(Cut::Mixed, self.random.next());
+            self.disk = self.disk.after_cut(Cut::Mixed, self.random.number());
             self.statistics.recovery_crashes += 1;
         }
         self.reopen();
     }
 
     /// Opens and compares with what the store may show.
-    pub fn reopen(&mut self) {
+    pub(crate) fn reopen(&mut self) {
         let (store, recovery) = match Store::open(self.disk.clone()) {
             Ok(opened) => opened,
             Err(error) => {
