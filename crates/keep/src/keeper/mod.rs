@@ -9,6 +9,7 @@ pub mod fill;
 pub mod intake;
 pub mod notices;
 pub mod pages;
+pub mod place;
 pub mod room;
 pub mod select;
 pub mod serve;

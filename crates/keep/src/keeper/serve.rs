@@ -24,9 +24,7 @@ use super::engine::{Keeper, KeeperError};
 use super::notices::ClientLine;
 use super::pages::KeptRegion;
 use crate::control::block::Control;
-use crate::limits::{
-    ADDRESS_BASE, ADDRESS_END, KEEPER_NAP, MESSAGE_MAX, PAGE_SIZE, REGIONS_MAX, RESERVE_MIN_BYTES,
-};
+use crate::limits::{KEEPER_NAP, MESSAGE_MAX, PAGE_SIZE, REGIONS_MAX, RESERVE_MIN_BYTES};
 use crate::protocol::{PROTOCOL, RegionReply, RegionRequest, Reply, Request, SOCKET_NAME, SessionOptions};
 use crate::types::{FaultMode, RegionId, Tracking};
 
@@ -483,25 +481,8 @@ impl<D: Disk> Keeper<D> {
             .map_err(|e| e.to_string())
     }
 
-    /// An address range that no region of this store has. Starts at a place that depends on the store
-    /// and the name, so that two stores rarely ask for the same.
     fn free_address(&self, name: &str, bytes: u64) -> Result<u64, String> {
-        let places = (ADDRESS_END - ADDRESS_BASE) / RESERVE_MIN_BYTES;
-        let needed = bytes.div_ceil(RESERVE_MIN_BYTES);
-        let mut seed = name.as_bytes().to_vec();
-        seed.extend(self.store.uuid());
-        let first = twox_hash::XxHash3_64::oneshot(&seed) % places;
-        let taken = |start: u64, end: u64| {
-            self.store.regions().iter().any(|region| {
-                let length = u64::from(region.reserve_pages.max(region.pages)) * PAGE_SIZE as u64;
-                start < region.address + length && region.address < end
-            })
-        };
-        (0..places)
-            .map(|step| (first + step) % places)
-            .filter(|place| place + needed <= places)
-            .map(|place| ADDRESS_BASE + place * RESERVE_MIN_BYTES)
-            .find(|start| !taken(*start, start + needed * RESERVE_MIN_BYTES))
+        super::place::free_address(self.store.regions(), self.store.uuid(), name, bytes)
             .ok_or_else(|| format!("no address range of {bytes} bytes is left: ask for a smaller reserve"))
     }
 
