@@ -19,7 +19,7 @@ pub const SESSIONS_MAX: usize = 16;
 pub const GRANT_RUN_MAX: u32 = 128;
 
 /// A grant run takes at most this part of the free permits, so that guessing never starves others.
-pub const GRANT_RUN_SHARE: u32 = 16;
+pub const GRANT_RUN_SHARE: u32 = 4;
 
 /// Pages that the keeper offers for protection at once. Victims that lie in the ring go stale, so
 /// the ring holds about a millisecond of faults (5 µs each).
@@ -54,8 +54,12 @@ pub const EVENTS_PER_TURN: usize = 1024;
 /// Batches that may be on their way to the SSD at once.
 pub const BATCHES_IN_FLIGHT: usize = 4;
 
-/// A batch smaller than this waits for company while others are in flight.
-pub const BATCH_PAGES_MIN: usize = 32;
+/// Victims wait for company until they are this part of the budget, or a full batch: small batches
+/// spend the log on summaries and the restore on small reads, large ones hold permits longer.
+pub const BATCH_BUDGET_SHARE: usize = 64;
+
+/// A victim waits for company at most so long, several times the SSD's write latency.
+pub const BATCH_PATIENCE: Duration = Duration::from_millis(2);
 
 /// Largest batch in normal running, in pages: 1 MiB. Larger ones would hold permits longer.
 pub const BATCH_PAGES_MAX: usize = 252;
@@ -72,13 +76,13 @@ pub const ADDRESS_BASE: u64 = 0x2000_0000_0000;
 /// End of the addresses that regions are given.
 pub const ADDRESS_END: u64 = 0x5000_0000_0000;
 
-/// Reads in flight in the background restore, and the pages of each (1 MiB).
-pub const RESTORE_READS: usize = 4;
+/// Reads in flight in the background restore: enough for an SSD when the pages lie in small pieces,
+/// and fewer than the store has buffers, so that a page somebody waits for finds one.
+pub const RESTORE_READS: usize = 12;
 /// Pages of one background read.
 pub const RESTORE_READ_PAGES: u32 = 256;
 
 const _: () = assert!(VICTIMS_RING.is_power_of_two() && EVENTS_RING.is_power_of_two());
 const _: () = assert!(EVENTS_PER_TURN < EVENTS_RING);
-const _: () = assert!(BATCH_PAGES_MIN <= BATCH_PAGES_MAX);
 const _: () = assert!(GRANT_RUN_MAX >= 1 && GRANT_RUN_SHARE >= 1);
 const _: () = assert!(ADDRESS_BASE < ADDRESS_END);

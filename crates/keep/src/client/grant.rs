@@ -25,11 +25,8 @@ use super::guard::{Guard, Refusal};
 use super::predict::Predictor;
 use crate::control::block::{Control, Event, Freeze, PageRef, Words};
 use crate::control::page_word::{PINS_MAX, State, Word};
-use crate::limits::{CLIENT_WAIT, PAGE_SIZE, REGIONS_MAX};
+use crate::limits::{CLIENT_WAIT, PAGE_SIZE, REGIONS_MAX, VICTIMS_RING};
 use crate::types::Tracking;
-
-/// Victims that one fault takes from the queue at once.
-const VICTIMS_PER_FAULT: usize = 32;
 
 /// How a fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +117,7 @@ impl Shared {
         }
         self.visitors.fetch_add(1, Ordering::SeqCst);
         let mut run: Option<(PageRef, u32)> = None;
-        for _ in 0..count.min(VICTIMS_PER_FAULT) {
+        for _ in 0..count {
             let Some(victim) = self.control.victims.pop().map(PageRef::unpack) else { break };
             if !self.claim_victim(victim) {
                 continue;
@@ -372,8 +369,8 @@ impl Tracked {
     /// A keeper that naps would let the permits run out: it is rung when few are left.
     #[inline]
     fn wake_keeper_when_short(&self) {
-        let permits = self.shared.control.ledger.0.permits();
-        if permits.free() < permits.limit / 8 {
+        let control = &*self.shared.control;
+        if control.ledger.0.permits().free() < control.ring_below() {
             self.shared.wake_keeper();
         }
     }
@@ -452,7 +449,7 @@ impl Tracked {
     /// something to clean.
     pub fn wait_for_permit(&self) {
         let control = &*self.shared.control;
-        self.shared.protect_victims(VICTIMS_PER_FAULT);
+        self.shared.protect_victims(VICTIMS_RING);
         self.shared.wake_keeper();
         let began = Instant::now();
         control.wait_for_progress(CLIENT_WAIT, || {

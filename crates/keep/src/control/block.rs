@@ -76,6 +76,8 @@ pub struct ControlBlock {
     keeper_asleep: AtomicU32,
     /// 1 when news did not fit into `events`: the keeper must read the page words.
     events_lost: AtomicU32,
+    /// Fewer free permits than this ring a napping keeper.
+    ring_below: AtomicU32,
     /// The permits.
     pub ledger: LedgerLine,
     /// What the client counts.
@@ -197,6 +199,17 @@ impl ControlBlock {
             let _ = futex::wait(&self.progress, seen, Some(timeout));
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Free permits below which a client rings the keeper.
+    #[inline]
+    pub fn ring_below(&self) -> u32 {
+        self.ring_below.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Self::ring_below`].
+    pub fn set_ring_below(&self, permits: u32) {
+        self.ring_below.store(permits, Ordering::Relaxed);
     }
 
     /// Tells the keeper. A full queue loses the entry, not the fact: see [`Self::take_events_lost`].

@@ -20,6 +20,7 @@ use super::status::Counters;
 use crate::control::block::{Control, Freeze, PageRef};
 use crate::limits::EPOCH;
 use crate::protocol::SessionOptions;
+use crate::types::Sequence;
 use crate::victim::pressure::Pressure;
 use crate::victim::{self, VictimPolicy};
 
@@ -78,9 +79,14 @@ pub struct Keeper<D: Disk> {
     pub(super) pressure: Pressure,
     /// Victims that wait for their copy.
     pub(super) queue: VecDeque<PageRef>,
+    /// Since when the oldest of them waits for company.
+    pub(super) queue_waits: Option<Instant>,
     /// Pages whose copy is in flight, and the batches that carry them.
     pub(super) in_flight_pages: u32,
     pub(super) in_flight_batches: usize,
+    /// Last batch of the last cleaning pass, and the newest batch that is on the SSD.
+    pub(super) moved_until: Sequence,
+    pub(super) acknowledged: Sequence,
     pub(super) filling: Filling,
     pub(super) checkpoint: Option<Checkpointing>,
     pub(super) last_checkpoint: Instant,
@@ -88,8 +94,8 @@ pub struct Keeper<D: Disk> {
     pub(super) phase: Phase,
     epoch_began: Instant,
     dirtied_before: u64,
-    /// When faulting threads last protected a victim, and their count then.
-    pub(super) client_protected: (Instant, u64),
+    /// When the count of faults was last seen to rise, and the count.
+    pub(super) last_fault: (Instant, u64),
     events: Vec<Event>,
 }
 
@@ -113,8 +119,11 @@ impl<D: Disk> Keeper<D> {
             policy,
             pressure: Pressure::default(),
             queue: VecDeque::new(),
+            queue_waits: None,
             in_flight_pages: 0,
             in_flight_batches: 0,
+            moved_until: Sequence(0),
+            acknowledged: Sequence(0),
             filling: Filling::default(),
             checkpoint: None,
             last_checkpoint: Instant::now(),
@@ -122,7 +131,7 @@ impl<D: Disk> Keeper<D> {
             phase: Phase::Running,
             epoch_began: Instant::now(),
             dirtied_before: 0,
-            client_protected: (Instant::now(), 0),
+            last_fault: (Instant::now(), 0),
             events: Vec::new(),
         }
     }
@@ -150,7 +159,10 @@ impl<D: Disk> Keeper<D> {
         let moved = !events.is_empty();
         for event in events.drain(..) {
             match event {
-                Event::Written { pages, bytes, .. } => self.written(&pages, bytes),
+                Event::Written { sequence, pages, .. } => {
+                    self.acknowledged = sequence;
+                    self.written(&pages);
+                }
                 Event::Read { token, buffer, first_slot, result } => {
                     self.was_read(token, buffer, first_slot, result)?
                 }
@@ -174,6 +186,9 @@ impl<D: Disk> Keeper<D> {
         self.dirtied_before = dirtied;
         self.epoch_began = Instant::now();
         self.observe_epoch();
+        // What one nap may dirty, twice: then a ring comes before the last permit goes.
+        let limit = self.control.ledger.0.permits().limit;
+        self.control.set_ring_below((self.pressure.expected() as u32 + 16).min(limit.div_ceil(2)));
     }
 
     /// The store failed: nobody may write any more, and everybody is told why.

@@ -32,7 +32,9 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn clean_segments(&mut self) -> Result<bool, KeeperError> {
-        if self.in_flight_batches >= BATCHES_IN_FLIGHT {
+        // The log counts a moved page at its old place until its move is acknowledged: a second pass
+        // before that would choose the same segments again.
+        if self.in_flight_batches >= BATCHES_IN_FLIGHT || self.moved_until > self.acknowledged {
             return Ok(false);
         }
         let candidates = self.store.cleaning_candidates();
@@ -54,7 +56,7 @@ impl<D: Disk> Keeper<D> {
                 self.move_page(*page, committed, &mut batch);
             }
             moved |= !batch.is_empty();
-            self.store.submit(batch);
+            self.moved_until = self.store.submit(batch);
             rest = &rest[count..];
         }
         Ok(moved)

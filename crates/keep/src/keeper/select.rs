@@ -18,7 +18,7 @@ use crate::limits::{BATCH_PAGES_MAX, PAGE_SIZE, VICTIMS_RING};
 use crate::types::Tracking;
 use crate::victim::{Observer, Sight};
 
-/// Faulting threads that protected nothing for so long are taken to be idle.
+/// Without a fault for so long, nobody will take the offered victims.
 const IDLE: Duration = Duration::from_millis(1);
 
 /// Victims that the keeper protects at once in their stead.
@@ -104,12 +104,12 @@ impl<D: Disk> Keeper<D> {
         if self.control.victims.is_empty() || self.checkpoint.is_some() {
             return false;
         }
-        let protected = self.control.counters.protected_pages.load(Ordering::Relaxed);
-        if protected != self.client_protected.1 {
-            self.client_protected = (Instant::now(), protected);
+        let faults = self.control.counters.faults.load(Ordering::Relaxed);
+        if faults != self.last_fault.1 {
+            self.last_fault = (Instant::now(), faults);
         }
-        let starving = self.control.has_sleepers() && self.queue.is_empty() && self.in_flight_batches == 0;
-        if !starving && self.client_protected.0.elapsed() < IDLE {
+        // A sleeping thread runs on no core: protecting its pages interrupts nobody.
+        if !self.control.has_sleepers() && self.last_fault.0.elapsed() < IDLE {
             return false;
         }
         let mut victims = Vec::with_capacity(PROTECT_AT_ONCE);

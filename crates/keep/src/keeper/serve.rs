@@ -31,8 +31,9 @@ use crate::types::{FaultMode, RegionId, Tracking};
 /// How long an opening waits for a keeper that is still writing the last session out.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Turns without work before the keeper sleeps: about 20 µs, the cost of a sleep and a wake-up.
-const IDLE_TURNS: u32 = 100;
+/// Time without work after which the keeper naps. Under load news comes every few microseconds, and a
+/// client that must ring a sleeping keeper pays several of them.
+const RESTLESS: Duration = Duration::from_micros(200);
 
 /// How often a busy keeper looks at its sockets.
 const SOCKETS_EVERY: Duration = Duration::from_millis(1);
@@ -146,19 +147,17 @@ impl Server {
     /// Turns the engine until the session has ended, one way or the other.
     fn live(&mut self, client: &OwnedFd) {
         let mut looked = Instant::now();
-        let mut idle_turns = 0;
+        let mut worked = Instant::now();
         loop {
             if self.keeper.failure().is_none() {
                 match self.keeper.turn() {
-                    Ok(true) => idle_turns = 0,
-                    Ok(false) => idle_turns += 1,
+                    Ok(true) => worked = Instant::now(),
+                    Ok(false) => std::hint::spin_loop(),
                     Err(e) => self.keeper.fail(&e),
                 }
                 self.send_reports(client);
-            } else {
-                idle_turns = IDLE_TURNS;
             }
-            let sleepy = idle_turns >= IDLE_TURNS;
+            let sleepy = self.keeper.failure().is_some() || worked.elapsed() >= RESTLESS;
             if sleepy || looked.elapsed() >= SOCKETS_EVERY {
                 looked = Instant::now();
                 if self.look_at_sockets(client, sleepy) == Next::End {

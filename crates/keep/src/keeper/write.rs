@@ -3,13 +3,15 @@
 //! A page is copied while nobody may write it, and its word must not have moved during the copy: if a
 //! writer took the page back, the copy is thrown away. A page found equal to the store costs no write.
 
+use std::time::Instant;
+
 use wattkeep_store::disk::Disk;
 use wattkeep_store::{Batch, Begin, Purpose};
 
 use super::engine::{Keeper, KeeperError};
 use crate::control::block::PageRef;
 use crate::control::page_word::{State, Word};
-use crate::limits::{BATCH_PAGES_MAX, BATCH_PAGES_MIN, BATCHES_IN_FLIGHT};
+use crate::limits::{BATCH_BUDGET_SHARE, BATCH_PAGES_MAX, BATCH_PATIENCE, BATCHES_IN_FLIGHT};
 use crate::types::{PageId, Tracking};
 
 /// How the copy of one page ended.
@@ -29,8 +31,7 @@ impl<D: Disk> Keeper<D> {
         if self.queue.is_empty() || self.in_flight_batches >= BATCHES_IN_FLIGHT || self.checkpoint.is_some() {
             return Ok(false);
         }
-        let lonely = self.queue.len() < BATCH_PAGES_MIN && self.in_flight_batches > 0;
-        if lonely && !self.control.has_sleepers() {
+        if !self.is_worth_a_batch() {
             return Ok(false);
         }
         let wanted = self.queue.len().min(BATCH_PAGES_MAX);
@@ -49,6 +50,18 @@ impl<D: Disk> Keeper<D> {
         self.depart(batch);
         self.give_back(freed);
         Ok(true)
+    }
+
+    fn is_worth_a_batch(&mut self) -> bool {
+        let permits = self.control.ledger.0.permits();
+        let company = (permits.limit as usize / BATCH_BUDGET_SHARE).min(BATCH_PAGES_MAX);
+        let waited = self.queue_waits.get_or_insert_with(Instant::now).elapsed() >= BATCH_PATIENCE;
+        let worth =
+            self.queue.len() >= company || waited || permits.free() == 0 || self.control.has_sleepers();
+        if worth {
+            self.queue_waits = None;
+        }
+        worth
     }
 
     fn prefetch(&self, page: PageRef) {
@@ -115,7 +128,7 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// A batch is on the SSD: its pages that nobody wrote again are clean.
-    pub(super) fn written(&mut self, pages: &[(PageId, u32)], _bytes: usize) {
+    pub(super) fn written(&mut self, pages: &[(PageId, u32)]) {
         let mut freed = 0;
         let mut counted = 0;
         for (id, cookie) in pages {
