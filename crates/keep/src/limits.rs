@@ -41,6 +41,9 @@ pub const FREEZE_PATIENCE: Duration = Duration::from_millis(5);
 /// for it, and a page costs 1 µs.
 pub const CLIENT_PROTECTS: Duration = Duration::from_millis(500);
 
+/// How often a client is asked to protect offered victims (mprotect). One notice takes some 30 µs.
+pub const CLIENT_PAUSE: Duration = Duration::from_micros(200);
+
 /// Longest sleep of the keeper: the time by which pressure, timers and idle clients are looked at.
 pub const KEEPER_NAP: Duration = Duration::from_millis(5);
 

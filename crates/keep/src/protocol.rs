@@ -165,6 +165,9 @@ pub enum Notice {
     Protect,
     /// The client's answer.
     Protected,
+    /// Victims are offered and no thread faults: protect them (mprotect: only the client can). The
+    /// protected pages are the answer.
+    Victims,
 }
 
 /// State of a running keeper, for people and machines.

@@ -70,6 +70,14 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
+/// Sends one message without descriptors; WouldBlock when the peer has not read the earlier ones.
+pub fn send_at_once(socket: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    let mut nothing = SendAncillaryBuffer::default();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut nothing, flags)?;
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
 /// Receives one message into `bytes`. `None` when the peer is gone.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];

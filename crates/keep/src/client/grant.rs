@@ -109,6 +109,15 @@ impl Shared {
         self.control.wake_keeper(self.bell.as_fd());
     }
 
+    /// Gives back permits that found no page, and wakes who may have slept for them meanwhile.
+    #[inline]
+    fn return_permits(&self, count: u32) {
+        if count > 0 {
+            self.control.ledger.0.give_back(count);
+            self.control.announce_progress();
+        }
+    }
+
     /// Protects up to `count` pages that the keeper wants cleaned.
     #[inline]
     fn protect_victims(&self, count: usize) {
@@ -136,6 +145,11 @@ impl Shared {
         }
         self.close_run(run);
         self.visitors.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Protects what the keeper offers now, for a keeper that cannot and a program that takes no faults.
+    pub fn protect_offered(&self) {
+        self.protect_victims(self.control.victims.len());
     }
 
     /// Protects every dirty page of every region, for a cut that only the client can make.
@@ -337,7 +351,7 @@ impl Tracked {
             return Step::Wait;
         }
         let run = self.claim(page, now, taken);
-        control.ledger.0.give_back(taken - run);
+        self.shared.return_permits(taken - run);
         if run == 0 {
             return Step::Again;
         }
@@ -351,8 +365,7 @@ impl Tracked {
             for page in page..page + run {
                 self.words.of(page).advance(State::Granting, from);
             }
-            control.ledger.0.give_back(run);
-            control.announce_progress();
+            self.shared.return_permits(run);
             return step;
         }
         for page in page..page + run {
@@ -507,7 +520,7 @@ impl Tracked {
             return Step::Wait;
         }
         if !self.words.of(page).exchange(now, now.to(State::Dirty)) {
-            control.ledger.0.give_back(1);
+            self.shared.return_permits(1);
             return Step::Again;
         }
         control.tell(Event::Dirtied(self.page_ref(page)));

@@ -328,6 +328,10 @@ fn serve(
                     shared.protect_everything();
                     Notice::Protected
                 }
+                Ok(Notice::Victims) => {
+                    shared.protect_offered();
+                    continue;
+                }
                 _ => continue,
             };
             let answer = serde_json::to_vec(&answer).expect("a notice is plain data");

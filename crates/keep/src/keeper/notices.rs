@@ -12,7 +12,7 @@ use wattkeep_store::disk::Disk;
 use wattkeep_sys::socket;
 
 use super::engine::Keeper;
-use crate::limits::{CLIENT_PROTECTS, MESSAGE_MAX};
+use crate::limits::{CLIENT_PAUSE, CLIENT_PROTECTS, MESSAGE_MAX};
 use crate::protocol::Notice;
 use crate::types::FaultMode;
 
@@ -25,6 +25,8 @@ pub struct ClientLine {
     pub pid: u32,
     /// It was stopped for a save and must not run on: its pages are open.
     pub stopped: bool,
+    /// When it was last asked to protect victims.
+    pub asked: Option<Instant>,
 }
 
 impl ClientLine {
@@ -62,6 +64,20 @@ impl<D: Disk> Keeper<D> {
         if !patience.is_zero() && !self.client.ask(&Notice::Quiesce, &Notice::Quiesced, patience) {
             self.counters.quiesces_missed += 1;
         }
+    }
+
+    /// With mprotect only the client can protect its pages: has it do so, now and then. The news of the
+    /// protected pages is the answer.
+    pub(super) fn ask_client_for_victims(&mut self) -> bool {
+        let Some(notices) = &self.client.notices else { return false };
+        if self.client.asked.is_some_and(|asked| asked.elapsed() < CLIENT_PAUSE) {
+            return false;
+        }
+        self.client.asked = Some(Instant::now());
+        let bytes = serde_json::to_vec(&Notice::Victims).expect("a notice is plain data");
+        // A full socket holds notices enough.
+        let _ = socket::send_at_once(notices, &bytes);
+        false
     }
 
     /// With mprotect only the client can protect its pages. Stops it when it does not.

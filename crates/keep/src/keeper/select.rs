@@ -76,13 +76,22 @@ impl<D: Disk> Keeper<D> {
         (permits.held.saturating_sub(threshold) as usize).saturating_sub(under_way)
     }
 
+    /// A lowered budget may leave every permit held and no pressure: who waits gets a victim all the same.
+    fn pages_for_waiters(&self) -> usize {
+        let idle = self.queue.is_empty() && self.in_flight_pages == 0;
+        usize::from(idle && self.control.has_sleepers() && self.control.ledger.0.permits().free() == 0)
+    }
+
     pub(super) fn offer_victims(&mut self) -> bool {
         if self.checkpoint.is_some() {
             return false;
         }
         let offered = self.control.victims.len();
-        let wanted =
-            self.pages_to_clean().saturating_sub(offered).min(VICTIMS_RING - offered.min(VICTIMS_RING));
+        let wanted = self
+            .pages_to_clean()
+            .max(self.pages_for_waiters())
+            .saturating_sub(offered)
+            .min(VICTIMS_RING - offered.min(VICTIMS_RING));
         if wanted == 0 {
             return false;
         }
@@ -111,6 +120,9 @@ impl<D: Disk> Keeper<D> {
         // A sleeping thread runs on no core: protecting its pages interrupts nobody.
         if !self.control.has_sleepers() && self.last_fault.0.elapsed() < IDLE {
             return false;
+        }
+        if self.options.fault_mode == crate::types::FaultMode::Mprotect {
+            return self.ask_client_for_victims();
         }
         let mut victims = Vec::with_capacity(PROTECT_AT_ONCE);
         while victims.len() < PROTECT_AT_ONCE {
