@@ -23,6 +23,7 @@ use super::budget::DEFAULT_BUDGET;
 use super::engine::{Keeper, KeeperError};
 use super::notices::ClientLine;
 use super::pages::KeptRegion;
+use super::place;
 use crate::control::block::Control;
 use crate::limits::{KEEPER_NAP, MESSAGE_MAX, PAGE_SIZE, REGIONS_MAX, RESERVE_MIN_BYTES};
 use crate::protocol::{PROTOCOL, RegionReply, RegionRequest, Reply, Request, SOCKET_NAME, SessionOptions};
@@ -481,7 +482,9 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn free_address(&self, name: &str, bytes: u64) -> Result<u64, String> {
-        super::place::free_address(self.store.regions(), self.store.uuid(), name, bytes)
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.client.pid)).unwrap_or_default();
+        let occupied = place::mapped_ranges(&maps);
+        place::free_address_beside(&occupied, self.store.regions(), self.store.uuid(), name, bytes)
             .ok_or_else(|| format!("no address range of {bytes} bytes is left: ask for a smaller reserve"))
     }
 
