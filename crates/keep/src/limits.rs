@@ -64,6 +64,9 @@ pub const BATCH_BUDGET_SHARE: usize = 64;
 /// A victim waits for company at most so long, several times the SSD's write latency.
 pub const BATCH_PATIENCE: Duration = Duration::from_millis(2);
 
+/// Part of the budget, at most, that is kept free for two batches under way.
+pub const PIPELINE_SHARE: usize = 16;
+
 /// Largest batch in normal running, in pages: 1 MiB. Larger ones would hold permits longer.
 pub const BATCH_PAGES_MAX: usize = 252;
 

@@ -305,7 +305,7 @@ impl Tracked {
             (_, Tracking::Explicit) => self.install(page, true),
             (State::Fresh, _) if !write => self.show_zeros(page, now),
             (_, _) if !write => Step::Done,
-            (State::Dirty, _) => Step::Done,
+            (State::Dirty, _) => self.reopen(page, now),
             (State::Granting | State::Protecting, _) => self.let_other_finish(),
             (State::Held, _) => self.wait_for_keeper(page, now, Event::Urgent(self.page_ref(page))),
             (State::Clean | State::Fresh, _) => self.grant(page, now),
@@ -414,6 +414,25 @@ impl Tracked {
             // SAFETY: as above.
             _ => unsafe { self.guard.open(start, run) },
         }
+    }
+
+    /// A dirty page faulted: another thread opened it a moment ago, or a cut closed it under a thread
+    /// that was stopped in the middle of a grant. It holds a permit: opening it again is always right.
+    #[cold]
+    fn reopen(&self, page: u32, now: Word) -> Step {
+        let word = self.words.of(page);
+        if self.shared.control.freeze() != Freeze::None {
+            return Step::Wait;
+        }
+        if !word.exchange(now, now.to(State::Granting)) {
+            return Step::Again;
+        }
+        let step = match self.open(page, 1, State::Dirty) {
+            Ok(()) => Step::Done,
+            Err(refusal) => Step::Failed(refusal),
+        };
+        word.advance(State::Granting, State::Dirty);
+        step
     }
 
     /// A page on its way to the SSD is stored to: it keeps its permit and becomes writable again.

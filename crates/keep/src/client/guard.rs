@@ -51,9 +51,9 @@ impl Guard {
     pub unsafe fn open(&self, start: usize, pages: u32) -> std::result::Result<(), Refusal> {
         let len = pages as usize * PAGE_SIZE;
         match self {
-            // SAFETY: 1, 2 by the caller.
             Guard::Userfault { fd, .. } => {
-                again(|| unsafe { uffd::write_protect(fd.as_fd(), start, len, false) })
+                // SAFETY: 1, 2 by the caller.
+                unsafe { set_protection(fd, start, len, false) }
             }
             // SAFETY: 1, 2 by the caller.
             Guard::Mprotect => unsafe { map::protect(start, len, Access::ReadWrite) },
@@ -69,9 +69,9 @@ impl Guard {
     pub unsafe fn close(&self, start: usize, pages: u32) -> std::result::Result<(), Refusal> {
         let len = pages as usize * PAGE_SIZE;
         match self {
-            // SAFETY: 1, 2 by the caller.
             Guard::Userfault { fd, .. } => {
-                again(|| unsafe { uffd::write_protect(fd.as_fd(), start, len, true) })
+                // SAFETY: 1, 2 by the caller.
+                unsafe { set_protection(fd, start, len, true) }
             }
             // SAFETY: 1, 2 by the caller.
             Guard::Mprotect => unsafe { map::protect(start, len, Access::Read) },
@@ -105,8 +105,7 @@ impl Guard {
                 // Somebody touched it first; make it what was asked for.
                 Err(Errno::EXIST) if *protects => {
                     // SAFETY: 1, 2 by the caller.
-                    again(|| unsafe { uffd::write_protect(fd.as_fd(), start + done, PAGE_SIZE, !writable) })
-                        .map_err(Refusal::of)?;
+                    unsafe { set_protection(fd, start + done, PAGE_SIZE, !writable) }.map_err(Refusal::of)?;
                     done += PAGE_SIZE;
                 }
                 Err(Errno::EXIST) => done += PAGE_SIZE,
@@ -127,11 +126,16 @@ impl Refusal {
     }
 }
 
-/// userfaultfd answers EAGAIN while the address space's mappings are being changed elsewhere.
+/// Sets or lifts the protection, again while the kernel answers EAGAIN because the address space's
+/// mappings are being changed elsewhere.
+///
+/// # Safety
+/// 1 and 2 of the module.
 #[inline]
-fn again(mut call: impl FnMut() -> Result<()>) -> Result<()> {
+unsafe fn set_protection(fd: &OwnedFd, start: usize, len: usize, protect: bool) -> Result<()> {
     loop {
-        match call() {
+        // SAFETY: 1, 2 by the caller.
+        match unsafe { uffd::write_protect(fd.as_fd(), start, len, protect) } {
             Err(Errno::AGAIN) => {}
             other => return other,
         }

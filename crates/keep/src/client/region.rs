@@ -9,6 +9,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use wattkeep_sys::map::{Access, Mapping};
 use wattkeep_sys::uffd;
@@ -92,6 +93,7 @@ impl Region {
             _ => None,
         };
         let name = request.name.clone();
+        session.regions_open.fetch_add(1, Ordering::SeqCst);
         Ok(Self { session, name, index: reply.index, tracked, entry, monitor, mapping: Some(mapping) })
     }
 
@@ -266,5 +268,6 @@ impl Drop for Region {
         self.mapping = None;
         // SAFETY: 1: withdrawn, unmapped, owned by us. 2: the caller's threads are done with it.
         drop(unsafe { Box::from_raw(self.tracked) });
+        self.session.regions_open.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -119,6 +119,9 @@ pub struct Session {
     closing: Arc<AtomicBool>,
     service: Mutex<Option<JoinHandle<()>>>,
     recovered: Option<String>,
+    owner_pid: u32,
+    /// Regions mapped now.
+    pub(super) regions_open: AtomicUsize,
 }
 
 impl Session {
@@ -160,6 +163,8 @@ impl Session {
             closing,
             service: Mutex::new(Some(service)),
             recovered,
+            owner_pid: std::process::id(),
+            regions_open: AtomicUsize::new(0),
         }))
     }
 
@@ -261,8 +266,18 @@ impl Session {
         ask(socket.as_fd(), request, fds)
     }
 
-    /// Writes everything to the SSD, commits, and ends the keeper. Regions must be closed before.
+    /// Writes everything to the SSD, commits, and ends the keeper. Refused while regions are open:
+    /// stores to them would go on, untracked. A forked child leaves its parent's session alone.
     pub fn close(&self) -> Result<(), SessionError> {
+        if std::process::id() != self.owner_pid {
+            return Ok(());
+        }
+        let open = self.regions_open.load(Ordering::SeqCst);
+        if open > 0 {
+            return Err(SessionError::Refused(format!(
+                "{open} regions of the store are open: close them first"
+            )));
+        }
         if self.closing.swap(true, Ordering::SeqCst) {
             return Ok(());
         }

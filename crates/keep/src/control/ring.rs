@@ -151,10 +151,12 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..each {
                         loop {
-                            match ring.pop() {
-                                Some(value) => break sum.fetch_add(value, Ordering::Relaxed),
-                                None => std::thread::yield_now(),
+                            let Some(value) = ring.pop() else {
+                                std::thread::yield_now();
+                                continue;
                             };
+                            sum.fetch_add(value, Ordering::Relaxed);
+                            break;
                         }
                     }
                 });

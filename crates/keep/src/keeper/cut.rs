@@ -9,15 +9,16 @@
 //! long. A save then takes its page as it stands, as if the program had been killed there; a
 //! checkpoint gives up.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wattkeep_store::disk::{Disk, Wait};
 use wattkeep_store::{Begin, CommitKind, Purpose};
 
 use super::engine::{Keeper, KeeperError, Phase};
-use super::write::Copied;
+use super::pages::KeptRegion;
+use super::write::{AS_IT_STOOD, Copied};
 use crate::control::block::{Freeze, PageRef};
-use crate::control::page_word::{State, Word};
+use crate::control::page_word::{PageWord, State, Word};
 use crate::limits::{BATCHES_IN_FLIGHT, FREEZE_PATIENCE};
 use crate::protocol::SaveReport;
 use crate::types::Tracking;
@@ -28,9 +29,6 @@ const BLOCK: u32 = 512;
 /// From so many dirty pages in a block on, one call over all of them is cheaper than one per run
 /// (0.06 µs a page against 0.9 µs a call).
 const DENSE: usize = 16;
-
-/// Mark of a page that was copied as it stood: no page word looks like this.
-const AS_IT_STOOD: u32 = 0;
 
 /// A checkpoint under way.
 pub(super) struct Checkpointing {
@@ -243,7 +241,7 @@ impl<D: Disk> Keeper<D> {
     /// Writes everything and commits, after the client let go of its mappings or died.
     pub fn close(&mut self) -> Result<SaveReport, KeeperError> {
         self.control.set_freeze(Freeze::Closed);
-        self.regions.iter_mut().for_each(super::pages::KeptRegion::forget_client);
+        self.regions.iter_mut().for_each(KeptRegion::forget_client);
         self.write_everything(CommitKind::Close, Instant::now())
     }
 
@@ -350,42 +348,38 @@ impl<D: Disk> Keeper<D> {
 
     /// Protects every dirty page and moves it to `to`. Copies in flight are left alone.
     fn freeze(&mut self, to: State) -> Frozen {
-        let deadline = Instant::now() + FREEZE_PATIENCE;
+        let mut patience = FREEZE_PATIENCE;
         self.ask_client_to_protect();
         let mut frozen = Frozen::default();
         for index in 0..self.regions.len() {
             for first in (0..self.regions[index].pages).step_by(BLOCK as usize) {
-                self.freeze_block(index, first, deadline, to, &mut frozen);
+                self.freeze_block(index, first, &mut patience, to, &mut frozen);
             }
         }
         frozen
     }
 
-    fn freeze_block(&self, index: usize, first: u32, deadline: Instant, to: State, frozen: &mut Frozen) {
+    fn freeze_block(
+        &self,
+        index: usize,
+        first: u32,
+        patience: &mut Duration,
+        to: State,
+        frozen: &mut Frozen,
+    ) {
         let region = &self.regions[index];
         let end = (first + BLOCK).min(region.pages);
         let mut open: Vec<u32> = Vec::new();
         for page in first..end {
-            let word = region.word(page);
-            let now = wait_until_settled(
-                region.word(page),
-                deadline,
-                region.has_guard() || region.tracking == Tracking::Explicit,
-            );
-            match now.state() {
-                State::Queued => {
-                    word.advance(State::Queued, to);
-                    frozen.pages.push(PageRef { region: index as u32, page });
-                }
-                State::Held => frozen.pages.push(PageRef { region: index as u32, page }),
-                State::Dirty if now.pins() == 0 && word.exchange(now, now.to(State::Protecting)) => {
-                    open.push(page)
-                }
-                State::Granting | State::Protecting | State::Dirty | State::Copying => {
-                    frozen.unsettled.push(PageRef { region: index as u32, page });
+            let place = PageRef { region: index as u32, page };
+            match freeze_page(region, page, patience, to) {
+                Stand::Clean => {}
+                Stand::Settled => frozen.pages.push(place),
+                Stand::Open => open.push(page),
+                Stand::Unsettled => {
+                    frozen.unsettled.push(place);
                     region.protect(page, 1);
                 }
-                _ => {}
             }
         }
         if region.tracking.protects() && region.has_guard() {
@@ -398,23 +392,60 @@ impl<D: Disk> Keeper<D> {
     }
 }
 
-/// Waits until nobody is in the middle of a grant or an announced store of this page.
-fn wait_until_settled(
-    word: &crate::control::page_word::PageWord,
-    deadline: Instant,
-    client_lives: bool,
-) -> Word {
-    let mut now = word.load();
+/// How a page stands in a cut.
+enum Stand {
+    /// It equals the store, or its copy is in flight.
+    Clean,
+    /// Protected, in the state asked for.
+    Settled,
+    /// Claimed, still open to stores.
+    Open,
+    /// A stopped thread is busy with it.
+    Unsettled,
+}
+
+/// Claims a page for the cut. Grants that began before the freeze may still end or turn back, so the
+/// word is exchanged for exactly what was seen, and looked at again when it moved.
+fn freeze_page(region: &KeptRegion, page: u32, patience: &mut Duration, to: State) -> Stand {
+    let word = region.word(page);
+    let client_lives = region.has_guard() || region.tracking == Tracking::Explicit;
+    loop {
+        let now = wait_until_settled(word, patience, client_lives);
+        match now.state() {
+            State::Held => return Stand::Settled,
+            State::Queued if word.exchange(now, now.to(to)) => return Stand::Settled,
+            // A store that was announced to a protected page and is not done yet will fault, and wait.
+            State::Dirty if now.pins() == 0 || region.tracking.protects() => {
+                if word.exchange(now, now.to(State::Protecting)) {
+                    return Stand::Open;
+                }
+            }
+            State::Queued => {}
+            State::Granting | State::Protecting | State::Dirty | State::Copying => return Stand::Unsettled,
+            _ => return Stand::Clean,
+        }
+    }
+}
+
+/// Waits until nobody is in the middle of a grant or an announced store of this page. What it waits
+/// is taken from the cut's patience, so that many busy pages together cost no more than one.
+fn wait_until_settled(word: &PageWord, patience: &mut Duration, client_lives: bool) -> Word {
     let unsettled = |now: Word| matches!(now.state(), State::Granting | State::Protecting) || now.pins() > 0;
-    while unsettled(now) && client_lives && Instant::now() < deadline {
+    let mut now = word.load();
+    if !unsettled(now) || !client_lives {
+        return now;
+    }
+    let began = Instant::now();
+    while unsettled(now) && began.elapsed() < *patience {
         std::thread::yield_now();
         now = word.load();
     }
+    *patience = patience.saturating_sub(began.elapsed());
     now
 }
 
 /// Protects claimed pages of one block: all in one call where they are dense, run by run elsewhere.
-fn protect_pages(region: &super::pages::KeptRegion, pages: &[u32]) {
+fn protect_pages(region: &KeptRegion, pages: &[u32]) {
     let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return };
     // Between dirty pages lie clean ones (protected already) and fresh or absent ones, where the
     // kernel notes the protection for later. An open page of an unsettled thread is never spanned:

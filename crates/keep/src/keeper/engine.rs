@@ -197,6 +197,8 @@ impl<D: Disk> Keeper<D> {
             eprintln!("wattkeepd: {error}");
             self.phase = Phase::Failed(error.to_string());
             self.control.set_freeze(Freeze::Closed);
+            let askers = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
+            self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(error.to_string()))));
         }
     }
 

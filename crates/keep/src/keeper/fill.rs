@@ -116,7 +116,7 @@ impl<D: Disk> Keeper<D> {
                 self.region_of(page).filter(|region| region.word(page.page).load().state() == State::Absent);
             let slot = absent.and_then(|region| self.store.slot_of(region.page_id(page.page)));
             if let Some(slot) = slot {
-                if !self.start(&vec![(slot, page)])? {
+                if !self.start(&[(slot, page)])? {
                     break;
                 }
                 moved = true;
@@ -126,13 +126,13 @@ impl<D: Disk> Keeper<D> {
         Ok(moved)
     }
 
-    fn start(&mut self, read: &Vec<Placed>) -> Result<bool, KeeperError> {
+    fn start(&mut self, read: &[Placed]) -> Result<bool, KeeperError> {
         let (first, last) = (read[0].0, read[read.len() - 1].0);
         let token = self.filling.next_token;
         let started = self.store.start_read(first, last - first + 1, token)?;
         if started {
             self.filling.next_token = token.wrapping_add(1);
-            self.filling.flying.insert(token, read.clone());
+            self.filling.flying.insert(token, read.to_vec());
         }
         Ok(started)
     }
@@ -228,7 +228,9 @@ impl<D: Disk> Keeper<D> {
         let Some((slot, first)) = run.first() else { return Ok(()) };
         let at = (slot - first_slot) as usize * PAGE_SIZE;
         let region = &mut self.regions[first.region as usize];
-        region.fill(first.page, &buffer[at..at + run.len() * PAGE_SIZE])?;
+        if !region.fill(first.page, &buffer[at..at + run.len() * PAGE_SIZE])? {
+            return Ok(());
+        }
         region.absent -= run.len() as u32;
         for (_, page) in run {
             region.settle(page.page, State::Absent, State::Clean);

@@ -202,14 +202,15 @@ impl KeptRegion {
         self.guard.is_some()
     }
 
-    /// Fills missing pages with `bytes`, whole pages, protected where the region protects.
-    pub fn fill(&self, page: u32, bytes: &[u8]) -> io::Result<()> {
+    /// Fills missing pages with `bytes`, whole pages, protected where the region protects. False when
+    /// the client is gone: then they are still missing, and nobody wants them.
+    pub fn fill(&self, page: u32, bytes: &[u8]) -> io::Result<bool> {
         let mut done = 0;
         while done < bytes.len() {
             let at = page as usize * PAGE_SIZE + done;
             let Some(guard) = &self.guard else {
                 self.fill_directly(at, &bytes[done..]);
-                return Ok(());
+                return Ok(true);
             };
             let rest = &bytes[done..];
             let target = self.address as usize + at;
@@ -219,12 +220,11 @@ impl KeptRegion {
             } {
                 Ok(copied) => done += copied,
                 Err(Errno::AGAIN) => {}
-                // ESRCH: the client died. Its memory is ours alone now, but read-only and not needed.
-                Err(Errno::SRCH) => return Ok(()),
+                Err(Errno::SRCH) => return Ok(false),
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Before the client has the region: plain stores into memory that is ours alone.

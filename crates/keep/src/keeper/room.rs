@@ -8,12 +8,10 @@ use wattkeep_store::disk::Disk;
 use wattkeep_store::{Begin, CleaningAdvice};
 
 use super::engine::{Keeper, KeeperError};
+use super::write::MOVED;
 use crate::control::page_word::State;
 use crate::limits::BATCHES_IN_FLIGHT;
 use crate::types::PageId;
-
-/// Mark of pages that cleaning moved: no page word looks like this.
-const MOVED: u32 = 0;
 
 impl<D: Disk> Keeper<D> {
     pub(super) fn make_room(&mut self) -> Result<bool, KeeperError> {
@@ -53,7 +51,10 @@ impl<D: Disk> Keeper<D> {
             let Begin::Batch(mut batch) = self.store.begin_cleaning(committed)? else { break };
             let count = rest.len().min(batch.room());
             for page in &rest[..count] {
-                self.move_page(*page, committed, &mut batch);
+                if let Err(e) = self.move_page(*page, committed, &mut batch) {
+                    self.store.submit(batch);
+                    return Err(e);
+                }
             }
             moved |= !batch.is_empty();
             self.moved_until = self.store.submit(batch);
@@ -62,8 +63,13 @@ impl<D: Disk> Keeper<D> {
         Ok(moved)
     }
 
-    fn move_page(&mut self, id: PageId, committed: bool, batch: &mut wattkeep_store::Batch) {
-        let Some(region) = self.regions.iter().find(|region| region.id == id.region) else { return };
+    fn move_page(
+        &mut self,
+        id: PageId,
+        committed: bool,
+        batch: &mut wattkeep_store::Batch,
+    ) -> Result<(), KeeperError> {
+        let Some(region) = self.regions.iter().find(|region| region.id == id.region) else { return Ok(()) };
         let word = region.word(id.page);
         let before = word.load();
         if before.state() != State::Clean {
@@ -71,13 +77,23 @@ impl<D: Disk> Keeper<D> {
                 self.store.forget_latest(id);
                 self.counters.forgotten_pages += 1;
             }
-            return;
+            return Ok(());
         }
         let staged = batch.next_page();
         region.copy_page(id.page, staged);
-        if word.load() == before {
-            let checksum = self.store.hash(staged);
-            batch.push(id, checksum, MOVED);
+        if word.load() != before {
+            return Ok(());
         }
+        let checksum = self.store.hash(staged);
+        if self.store.stored_checksum(id) != Some(checksum) {
+            // Never move damage on: the copy in the log is the good one.
+            return Err(std::io::Error::other(format!(
+                "{id} changed in memory although nobody may write it: faulty DRAM, or a store behind our back; \
+                 end the program, the last commit is intact"
+            ))
+            .into());
+        }
+        batch.push(id, checksum, MOVED);
+        Ok(())
     }
 }

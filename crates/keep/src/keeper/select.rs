@@ -14,7 +14,7 @@ use super::engine::Keeper;
 use super::pages::KeptRegion;
 use crate::control::block::PageRef;
 use crate::control::page_word::State;
-use crate::limits::{BATCH_PAGES_MAX, PAGE_SIZE, VICTIMS_RING};
+use crate::limits::{BATCH_PAGES_MAX, PAGE_SIZE, PIPELINE_SHARE, VICTIMS_RING};
 use crate::types::Tracking;
 use crate::victim::{Observer, Sight};
 
@@ -68,12 +68,14 @@ impl Observer for Eyes<'_> {
 }
 
 impl<D: Disk> Keeper<D> {
-    /// Pages above the threshold that nothing cleans yet.
+    /// Pages above the threshold that nothing cleans yet. What is under way still holds its permits:
+    /// a part of the budget is kept free for it, so that writers need not wait for its arrival.
     fn pages_to_clean(&self) -> usize {
         let permits = self.control.ledger.0.permits();
-        let threshold = self.pressure.threshold(permits.limit);
         let under_way = self.queue.len() + self.in_flight_pages as usize;
-        (permits.held.saturating_sub(threshold) as usize).saturating_sub(under_way)
+        let pipeline = (2 * BATCH_PAGES_MAX).min(permits.limit as usize / PIPELINE_SHARE);
+        let threshold = self.pressure.threshold(permits.limit) as usize;
+        (permits.held as usize).saturating_sub(under_way).saturating_sub(threshold.saturating_sub(pipeline))
     }
 
     /// A lowered budget may leave every permit held and no pressure: who waits gets a victim all the same.

@@ -20,7 +20,7 @@ use wattkeep_store::{
 use wattkeep_sys::socket;
 
 use super::budget::DEFAULT_BUDGET;
-use super::engine::{Keeper, KeeperError};
+use super::engine::{Keeper, KeeperError, Phase};
 use super::notices::ClientLine;
 use super::pages::KeptRegion;
 use super::place;
@@ -304,6 +304,11 @@ impl Server {
             Request::SetBudget { budget } => {
                 keeper.set_budget_text(&budget)?;
                 Reply::Done
+            }
+            Request::Checkpoint if keeper.phase == Phase::Saved => {
+                return Err(
+                    "a save holds everything already; let writers go on with 'wattkeep resume' first".into(),
+                );
             }
             Request::Checkpoint => {
                 keeper.begin_checkpoint(Some(asker));

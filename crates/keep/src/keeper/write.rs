@@ -14,6 +14,12 @@ use crate::control::page_word::{State, Word};
 use crate::limits::{BATCH_BUDGET_SHARE, BATCH_PAGES_MAX, BATCH_PATIENCE, BATCHES_IN_FLIGHT};
 use crate::types::{PageId, Tracking};
 
+/// Mark of a page that cleaning moved: no permit hangs on it, and no word in flight looks like it.
+pub(super) const MOVED: u32 = 0;
+
+/// Mark of a page that a save copied as a stopped thread held it: it keeps its permit.
+pub(super) const AS_IT_STOOD: u32 = u32::MAX;
+
 /// How the copy of one page ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
@@ -134,10 +140,13 @@ impl<D: Disk> Keeper<D> {
         for (id, cookie) in pages {
             let Some(index) = self.regions.iter().position(|region| region.id == id.region) else { continue };
             let region = &mut self.regions[index];
-            if Word(*cookie).state() != State::InFlight {
-                continue; // moved by cleaning: no permit hangs on it
+            if *cookie == MOVED {
+                continue;
             }
             counted += 1;
+            if *cookie == AS_IT_STOOD {
+                continue;
+            }
             region.copy_arrives(id.page);
             let word = Word(*cookie);
             freed += u32::from(region.word(id.page).exchange(word, word.to(State::Clean)));

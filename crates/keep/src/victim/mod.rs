@@ -117,7 +117,9 @@ pub(crate) mod testing {
         }
         let mut victims = Vec::new();
         for round in 2..8 {
-            (0..64).step_by(2).for_each(|n| drop(pages.dirty.insert(page(n), round)));
+            (0..64).step_by(2).for_each(|n| {
+                pages.dirty.insert(page(n), round);
+            });
             policy.epoch(&mut pages);
             if round >= 4 {
                 policy.choose(4, false, &mut pages, &mut victims);

@@ -102,7 +102,9 @@ mod tests {
         }
         let mut victims = Vec::new();
         for round in 1..10 {
-            (0..100).for_each(|n| drop(pages.dirty.insert(page(n), round)));
+            (0..100).for_each(|n| {
+                pages.dirty.insert(page(n), round);
+            });
             policy.choose(1, true, &mut pages, &mut victims);
         }
         assert!(victims.len() >= 8, "{victims:?}");
