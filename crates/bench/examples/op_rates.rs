@@ -15,17 +15,8 @@ const ROUNDS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut mebibytes = 1024;
-    let mut names: Vec<String> = [
-        "ycsb-a",
-        "ycsb-b",
-        "ycsb-c",
-        "ycsb-d",
-        "ycsb-f",
-        "uniform",
-        "sequential",
-    ]
-    .map(String::from)
-    .into();
+    let mut names: Vec<String> =
+        ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-f", "uniform", "sequential"].map(String::from).into();
     for argument in std::env::args().skip(1) {
         match argument.parse::<usize>() {
             Ok(size) => mebibytes = size,
@@ -34,10 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut memory = vec![0_u8; mebibytes << 20];
     println!("{mebibytes} MiB of plain memory, {ROUNDS} rounds of {STEPS} operations, medians");
-    println!(
-        "{:<12} {:>8} {:>8} {:>8} {:>10}",
-        "workload", "load s", "Mop/s", "ns/op", "written/op"
-    );
+    println!("{:<12} {:>8} {:>8} {:>8} {:>10}", "workload", "load s", "Mop/s", "ns/op", "written/op");
     for name in names {
         let spec: WorkloadSpec = name.parse()?;
         let mut workload = AnyWorkload::new(&spec, 1, memory.len() as u64)?;

@@ -159,10 +159,7 @@ fn draw<'a>(
     dirty.draw(&upper, marks)?;
     let saved = [("save", Shape::Band, panel::SAVE)];
     let saved = &saved[..usize::from(marks.band().is_some())];
-    let both = [
-        ("dirty pages", Shape::Area, BLUE),
-        ("dirty budget", Shape::Line, ORANGE),
-    ];
+    let both = [("dirty pages", Shape::Area, BLUE), ("dirty budget", Shape::Line, ORANGE)];
     caption_row(&upper, &[&both, saved].concat())?;
 
     let rate = |label, values: Vec<(f64, f64)>, colour, last| Panel {
@@ -176,20 +173,11 @@ fn draw<'a>(
     };
     let faults = columns.iter().map(|c| (c.t_s, c.faults_per_s)).collect();
     rate("faults / s", faults, VIOLET, false).draw(&middle, marks)?;
-    caption_row(
-        &middle,
-        &[("first-write faults per second", Shape::Area, VIOLET)],
-    )?;
+    caption_row(&middle, &[("first-write faults per second", Shape::Area, VIOLET)])?;
 
-    let megabytes = columns
-        .iter()
-        .map(|c| (c.t_s, c.ssd_bytes_per_s / 1e6))
-        .collect();
+    let megabytes = columns.iter().map(|c| (c.t_s, c.ssd_bytes_per_s / 1e6)).collect();
     rate("MB / s", megabytes, GREEN, true).draw(&lower, marks)?;
-    caption_row(
-        &lower,
-        &[("written to the SSD, MB per second", Shape::Area, GREEN)],
-    )
+    caption_row(&lower, &[("written to the SSD, MB per second", Shape::Area, GREEN)])
 }
 
 #[cfg(test)]
@@ -237,12 +225,7 @@ mod tests {
 
     #[test]
     fn a_drill_without_a_cut_has_no_marks() {
-        let svg = to_svg(&Timeline {
-            cut_t_s: None,
-            saved_t_s: None,
-            ..drill()
-        })
-        .expect("drawn");
+        let svg = to_svg(&Timeline { cut_t_s: None, saved_t_s: None, ..drill() }).expect("drawn");
         assert!(!svg.contains("mains fail"));
         assert!(!svg.contains("save"));
     }
@@ -260,11 +243,7 @@ mod tests {
             ..drill()
         };
         to_svg(&one).expect("a single sample, cut long after");
-        let early = Timeline {
-            cut_t_s: Some(-5.0),
-            saved_t_s: Some(-6.0),
-            ..drill()
-        };
+        let early = Timeline { cut_t_s: Some(-5.0), saved_t_s: Some(-6.0), ..drill() };
         to_svg(&early).expect("marks outside the samples");
     }
 
@@ -274,27 +253,17 @@ mod tests {
         assert!(matches!(empty, Err(ChartError::NoSamples)));
         let mut damaged = drill();
         damaged.samples[7].ssd_bytes_per_s = f64::NAN;
-        assert!(matches!(
-            to_svg(&damaged),
-            Err(ChartError::Damaged { sample: 7 })
-        ));
+        assert!(matches!(to_svg(&damaged), Err(ChartError::Damaged { sample: 7 })));
         let mut back = drill();
         back.samples[9].t_s = 0.0;
-        assert!(matches!(
-            to_svg(&back),
-            Err(ChartError::Damaged { sample: 9 })
-        ));
+        assert!(matches!(to_svg(&back), Err(ChartError::Damaged { sample: 9 })));
     }
 
     #[test]
     fn a_long_drill_does_not_make_a_large_picture() {
         let mut long = drill();
-        long.samples = (0..300_000)
-            .map(|i| Sample {
-                t_s: f64::from(i) * 0.001,
-                ..drill().samples[0]
-            })
-            .collect();
+        long.samples =
+            (0..300_000).map(|i| Sample { t_s: f64::from(i) * 0.001, ..drill().samples[0] }).collect();
         assert!(to_svg(&long).expect("drawn").len() < 200_000);
     }
 }

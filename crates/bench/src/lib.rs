@@ -5,14 +5,14 @@
 //! - [`spec`]: the name a person types becomes a workload's specification;
 //! - [`workload`]: seeded streams of reads and writes over any memory;
 //! - [`measure`]: alternating rounds, ratios with their spread, the JSON record of a figure;
+//! - [`figures`]: the figures we hold ourselves to, each beside its rival on this machine;
 //! - [`chart`]: a drill's timeline as an SVG picture.
 //!
-//! Knows nothing of keepers, stores, page faults or batteries: a caller passes a
-//! [`workload::Memory`] in and gets figures out.
-
-#![forbid(unsafe_code)]
+//! Only [`figures`] knows stores, keepers and page faults: elsewhere a caller passes a
+//! [`workload::Memory`] in.
 
 pub mod chart;
+pub mod figures;
 pub mod measure;
 pub mod spec;
 pub mod workload;

@@ -8,12 +8,13 @@
 //!
 //! ```text
 //! {"bench": NAME, "figures": [{"id", "ours", "theirs", "rival", "unit", "ratio",
-//!                              "spread": [least, most], "reach", "reached"}]}
+//!                              "spread": [least, most], "reach", "reached", "note"}]}
 //! ```
 //!
 //! `ours` and `theirs` are medians, `ratio` the median of the rounds' ratios ours / theirs, and
 //! `spread` their least and most. Without a rival `theirs`, `rival` and `ratio` are null and the
-//! spread is that of ours; what could not be measured is null and not reached.
+//! spread is that of ours; what could not be measured is null and not reached. `note` is
+//! there only where a figure needs words.
 //!
 //! Invariant: `reached` follows from the figure and its reach, and is never set by hand.
 //!
@@ -63,10 +64,7 @@ impl Rounds {
     /// Ours divided by theirs, round by round. A round without a finite ratio is left out.
     pub fn ratios(&self) -> Vec<f64> {
         let pairs = self.ours.iter().zip(&self.theirs);
-        pairs
-            .map(|(ours, theirs)| ours / theirs)
-            .filter(|ratio| ratio.is_finite())
-            .collect()
+        pairs.map(|(ours, theirs)| ours / theirs).filter(|ratio| ratio.is_finite()).collect()
     }
 }
 
@@ -137,6 +135,9 @@ pub struct Figure {
     pub reach: String,
     /// Whether it does.
     pub reached: bool,
+    /// What a reader should know beside the numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 impl Figure {
@@ -154,6 +155,7 @@ impl Figure {
             spread: spread(&ratios),
             reach: reach.text("x"),
             reached: ratio.is_some_and(|ratio| reach.is_reached_by(ratio)),
+            note: None,
         }
     }
 
@@ -170,7 +172,29 @@ impl Figure {
             spread: spread(ours),
             reach: reach.text(&format!(" {unit}")),
             reached: middle.is_some_and(|ours| reach.is_reached_by(ours)),
+            note: None,
         }
+    }
+
+    /// A promise that every round has to keep: the round furthest from `reach` stands for all.
+    pub fn worst(id: &str, rival: &str, unit: &str, rounds: &Rounds, reach: &Reach) -> Self {
+        let pairs =
+            rounds.ours.iter().zip(&rounds.theirs).filter(|(ours, theirs)| (*ours / *theirs).is_finite());
+        let by_ratio = |a: &(&f64, &f64), b: &(&f64, &f64)| (a.0 / a.1).total_cmp(&(b.0 / b.1));
+        let worst = match reach {
+            Reach::AtMost(_) => pairs.max_by(by_ratio),
+            Reach::AtLeast(_) => pairs.min_by(by_ratio),
+        };
+        let mut alone = Rounds::default();
+        if let Some((ours, theirs)) = worst {
+            alone.push(*ours, *theirs);
+        }
+        Self { spread: spread(&rounds.ratios()), ..Self::beside(id, rival, unit, &alone, reach) }
+    }
+
+    /// The same figure with a note.
+    pub fn with_note(self, note: String) -> Self {
+        Self { note: Some(note), ..self }
     }
 }
 
@@ -188,10 +212,7 @@ pub struct Report {
 impl Report {
     /// A report without figures.
     pub fn new(bench: &str) -> Self {
-        Self {
-            bench: bench.to_owned(),
-            figures: Vec::new(),
-        }
+        Self { bench: bench.to_owned(), figures: Vec::new() }
     }
 
     /// Whether there are figures, and each reaches what it has to.
@@ -207,9 +228,7 @@ impl Report {
 }
 
 /// The table's columns.
-const HEADINGS: [&str; 7] = [
-    "figure", "ours", "theirs", "rival", "ratio", "spread", "reach",
-];
+const HEADINGS: [&str; 7] = ["figure", "ours", "theirs", "rival", "ratio", "spread", "reach"];
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,11 +242,7 @@ impl fmt::Display for Report {
         writeln!(f, "{}", self.bench)?;
         write_row(f, &HEADINGS.map(String::from), &widths, "")?;
         for (row, figure) in rows.iter().zip(&self.figures) {
-            let verdict = if figure.reached {
-                "reached"
-            } else {
-                "NOT REACHED"
-            };
+            let verdict = if figure.reached { "reached" } else { "NOT REACHED" };
             write_row(f, row, &widths, verdict)?;
         }
         Ok(())
@@ -245,9 +260,7 @@ fn row(figure: &Figure) -> [String; 7] {
         measured(figure.ours),
         measured(figure.theirs),
         figure.rival.clone().unwrap_or_else(|| "-".to_owned()),
-        figure
-            .ratio
-            .map_or_else(|| "-".to_owned(), |ratio| format!("{}x", short(ratio))),
+        figure.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{}x", short(ratio))),
         figure.spread.map_or_else(
             || "-".to_owned(),
             |[least, most]| format!("{}..{}{times}", short(least), short(most)),
@@ -317,11 +330,7 @@ mod tests {
 
     #[test]
     fn an_error_of_either_ends_the_measurement() {
-        let measured = alternate(
-            3,
-            |_| Ok(1.0),
-            |round| if round == 1 { Err(7) } else { Ok(1.0) },
-        );
+        let measured = alternate(3, |_| Ok(1.0), |round| if round == 1 { Err(7) } else { Ok(1.0) });
         assert_eq!(measured, Err(7));
     }
 
@@ -341,10 +350,7 @@ mod tests {
         assert_eq!(median(&[1.0, 4.0]), Some(2.5));
         assert_eq!(median(&[]), None);
         assert_eq!(spread(&[3.0, f64::NAN, 1.0]), Some([1.0, 3.0]));
-        assert_eq!(
-            rounds(&[(1.0, 0.0), (0.0, 0.0), (1.0, 2.0)]).ratios(),
-            [0.5]
-        );
+        assert_eq!(rounds(&[(1.0, 0.0), (0.0, 0.0), (1.0, 2.0)]).ratios(), [0.5]);
     }
 
     #[test]
@@ -366,9 +372,7 @@ mod tests {
             &rounds(&[(1.0, 2.0), (1.0, 4.0), (3.0, 4.0)]),
             &Reach::AtLeast(0.5),
         ));
-        report
-            .figures
-            .push(Figure::alone("save", "s", &[], &Reach::AtMost(5.5)));
+        report.figures.push(Figure::alone("save", "s", &[], &Reach::AtMost(5.5)));
         assert_eq!(
             report.to_json(),
             concat!(
@@ -392,9 +396,7 @@ mod tests {
             &rounds(&[(1.0, 2.0), (1.0, 4.0), (3.0, 4.0)]),
             &Reach::AtLeast(0.5),
         ));
-        report
-            .figures
-            .push(Figure::alone("save", "s", &[12.25], &Reach::AtMost(5.0)));
+        report.figures.push(Figure::alone("save", "s", &[12.25], &Reach::AtMost(5.0)));
         assert_eq!(
             report.to_string(),
             "\

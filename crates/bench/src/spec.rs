@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The workload names a person can type, for help texts and errors.
-pub const WORKLOAD_NAMES: &str =
-    "ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-f, uniform, sequential, trace:FILE";
+pub const WORKLOAD_NAMES: &str = "ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-f, uniform, sequential, trace:FILE";
 
 /// One of the core mixes of the Yahoo Cloud Serving Benchmark.
 ///
@@ -111,10 +110,7 @@ impl FromStr for WorkloadSpec {
             };
         }
         let lower = typed.to_ascii_lowercase();
-        let letter = lower
-            .strip_prefix("ycsb-")
-            .or_else(|| lower.strip_prefix("ycsb:"))
-            .unwrap_or(&lower);
+        let letter = lower.strip_prefix("ycsb-").or_else(|| lower.strip_prefix("ycsb:")).unwrap_or(&lower);
         match letter {
             "a" => Ok(Self::Ycsb(YcsbMix::A)),
             "b" => Ok(Self::Ycsb(YcsbMix::B)),
@@ -124,9 +120,7 @@ impl FromStr for WorkloadSpec {
             _ => match lower.as_str() {
                 "uniform" => Ok(Self::Uniform),
                 "sequential" => Ok(Self::Sequential),
-                _ => Err(SpecError::Unknown {
-                    text: typed.to_owned(),
-                }),
+                _ => Err(SpecError::Unknown { text: typed.to_owned() }),
             },
         }
     }
@@ -142,35 +136,23 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_mix_is_the_same_mix() {
-        for text in [
-            "ycsb-a", "YCSB-A", "ycsb:a", "ycsb:A", "Ycsb:a", "A", "a", " a ",
-        ] {
+        for text in ["ycsb-a", "YCSB-A", "ycsb:a", "ycsb:A", "Ycsb:a", "A", "a", " a "] {
             assert_eq!(parse(text), WorkloadSpec::Ycsb(YcsbMix::A), "{text}");
         }
     }
 
     #[test]
     fn what_we_print_parses_back() {
-        for text in [
-            "ycsb-a",
-            "ycsb-b",
-            "ycsb-c",
-            "ycsb-d",
-            "ycsb-f",
-            "uniform",
-            "sequential",
-            "trace:Some/File.csv",
-        ] {
+        for text in
+            ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-f", "uniform", "sequential", "trace:Some/File.csv"]
+        {
             assert_eq!(parse(text).to_string(), text);
         }
     }
 
     #[test]
     fn a_trace_file_keeps_its_case_and_its_colons() {
-        assert_eq!(
-            parse("TRACE:/Data/a:B.csv"),
-            WorkloadSpec::Trace(PathBuf::from("/Data/a:B.csv"))
-        );
+        assert_eq!(parse("TRACE:/Data/a:B.csv"), WorkloadSpec::Trace(PathBuf::from("/Data/a:B.csv")));
     }
 
     #[test]

@@ -34,12 +34,7 @@ impl Memory for Pages {
 }
 
 fn pages() -> Pages {
-    Pages(
-        (0..BYTES.div_ceil(4096))
-            .map(|_| Box::new([0xAA; 4096]))
-            .collect(),
-        BYTES as u64,
-    )
+    Pages((0..BYTES.div_ceil(4096)).map(|_| Box::new([0xAA; 4096])).collect(), BYTES as u64)
 }
 
 fn bytes_of(memory: &impl Memory) -> Vec<u8> {
@@ -59,9 +54,8 @@ fn specs() -> (tempfile::TempDir, Vec<WorkloadSpec>) {
         writeln!(text, "{}.5,{operation},{offset},{}", i, i * 61 % 20_000 + 1).expect("written");
     }
     std::fs::write(&path, text).expect("a trace");
-    let mut specs: Vec<WorkloadSpec> = [YcsbMix::A, YcsbMix::B, YcsbMix::C, YcsbMix::D, YcsbMix::F]
-        .map(WorkloadSpec::Ycsb)
-        .into();
+    let mut specs: Vec<WorkloadSpec> =
+        [YcsbMix::A, YcsbMix::B, YcsbMix::C, YcsbMix::D, YcsbMix::F].map(WorkloadSpec::Ycsb).into();
     specs.push(WorkloadSpec::Uniform);
     specs.push(WorkloadSpec::Sequential);
     specs.push(WorkloadSpec::Trace(path));

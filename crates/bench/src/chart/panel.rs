@@ -12,8 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::INK;
 
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(super) type Drawn<'a> =
-    Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
+pub(super) type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 /// The band of the save, and its name in the legend.
 pub(super) const SAVE: RGBColor = RGBColor(251, 191, 36);
@@ -68,11 +67,7 @@ pub(super) struct Panel<'p> {
 impl Panel<'_> {
     pub(super) fn draw<'a>(self, area: &Area<'a>, marks: &Marks) -> Drawn<'a> {
         // A flat zero still has an axis; anything else gets a little air above.
-        let top = if self.most > 0.0 {
-            self.most * 1.16
-        } else {
-            1.0
-        };
+        let top = if self.most > 0.0 { self.most * 1.16 } else { 1.0 };
         let mut chart = ChartBuilder::on(area)
             .margin_top(ABOVE)
             .margin_right(RIGHT)
@@ -89,11 +84,7 @@ impl Panel<'_> {
             .label_style((FONT, 13).into_font().color(&INK))
             .axis_desc_style((FONT, 14).into_font().color(&INK))
             .x_labels(12)
-            .y_labels(if self.last || self.limit.is_none() {
-                4
-            } else {
-                7
-            })
+            .y_labels(if self.last || self.limit.is_none() { 4 } else { 7 })
             .x_label_formatter(&|t| short(*t))
             .y_label_formatter(&|value| short(*value))
             .x_desc(if self.last { "time (s)" } else { "" })
@@ -134,11 +125,7 @@ fn name_marks<'a>(chart: &mut Chart<'_, 'a>, marks: &Marks, top: f64) -> Drawn<'
     };
     let share = |t: f64| (t - marks.from_s) / (marks.to_s - marks.from_s);
     let name = |text: String, at: f64, left: bool, row: i32, colour: RGBColor| {
-        let (shift, side) = if left {
-            (-7, HPos::Right)
-        } else {
-            (7, HPos::Left)
-        };
+        let (shift, side) = if left { (-7, HPos::Right) } else { (7, HPos::Left) };
         let style = (FONT, 14, FontStyle::Bold).into_font().color(&colour);
         let style = style.pos(Pos::new(side, VPos::Top));
         EmptyElement::at((at, top)) + Text::new(text, (shift, 5 + 17 * row), style)

@@ -129,10 +129,7 @@ mod tests {
     #[test]
     fn the_budget_holds_until_it_changes() {
         let samples = [(0, 9), (1, 9), (2, 5), (3, 5)].map(|(i, budget)| sample(i, 1, budget));
-        assert_eq!(
-            steps(&columns(&samples)),
-            [(0.0, 9.0), (2.0, 9.0), (2.0, 5.0), (3.0, 5.0)]
-        );
+        assert_eq!(steps(&columns(&samples)), [(0.0, 9.0), (2.0, 9.0), (2.0, 5.0), (3.0, 5.0)]);
     }
 
     #[test]
@@ -144,15 +141,9 @@ mod tests {
             ..Timeline::default()
         };
         let text = summary(&timeline);
-        assert!(
-            text.contains("4,000 of 4,500 pages (15 of 17 MiB)"),
-            "{text}"
-        );
+        assert!(text.contains("4,000 of 4,500 pages (15 of 17 MiB)"), "{text}");
         assert!(text.ends_with("saved in 0.25 s"), "{text}");
-        let unsaved = Timeline {
-            saved_t_s: None,
-            ..timeline
-        };
+        let unsaved = Timeline { saved_t_s: None, ..timeline };
         assert!(summary(&unsaved).ends_with("not saved"));
     }
 

@@ -70,10 +70,7 @@ pub struct Recording<'a, M: Memory + ?Sized> {
 impl<'a, M: Memory + ?Sized> Recording<'a, M> {
     /// Records the writes that go to `memory`.
     pub fn new(memory: &'a mut M) -> Self {
-        Self {
-            memory,
-            writes: Vec::new(),
-        }
+        Self { memory, writes: Vec::new() }
     }
 
     /// The writes so far, oldest first.
@@ -92,10 +89,7 @@ impl<M: Memory + ?Sized> Memory for Recording<'_, M> {
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) {
-        self.writes.push(Write {
-            offset,
-            bytes: bytes.to_vec(),
-        });
+        self.writes.push(Write { offset, bytes: bytes.to_vec() });
         self.memory.write(offset, bytes);
     }
 }

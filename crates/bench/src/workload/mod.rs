@@ -13,7 +13,7 @@
 mod any;
 mod memory;
 pub mod pattern;
-mod random;
+pub(crate) mod random;
 pub mod sequential;
 pub mod table;
 pub mod trace;
@@ -120,8 +120,7 @@ fn load_pattern<M: Memory + ?Sized>(memory: &mut M, progress: &mut dyn FnMut(f64
     let mut offset = 0;
     while offset < bytes {
         // A region may end inside a page; the last write is then short.
-        let length =
-            usize::try_from(bytes - offset).map_or(PAGE_BYTES, |left| left.min(PAGE_BYTES));
+        let length = usize::try_from(bytes - offset).map_or(PAGE_BYTES, |left| left.min(PAGE_BYTES));
         let chunk = &mut page[..length];
         pattern::fill(pattern::mix(0, offset), chunk);
         memory.write(offset, chunk);

@@ -20,12 +20,7 @@ pub struct Sequential {
 impl Sequential {
     /// Over a region of `region_bytes`, at least [`super::REGION_BYTES_MIN`].
     pub fn new(region_bytes: u64) -> Self {
-        Self {
-            region_bytes,
-            next_page: 0,
-            step: 0,
-            counts: Counts::default(),
-        }
+        Self { region_bytes, next_page: 0, step: 0, counts: Counts::default() }
     }
 }
 

@@ -81,21 +81,14 @@ impl Table {
     #[inline]
     pub fn offset(&self, key: u64) -> u64 {
         // A division costs as much as a cache miss to the next level; most keys need none.
-        let slot = if key < self.slots {
-            key
-        } else {
-            key % self.slots
-        };
+        let slot = if key < self.slots { key } else { key % self.slots };
         PAGE_BYTES as u64 + slot * RECORD_BYTES as u64
     }
 
     /// Writes the table as it is at step 0.
     pub(crate) fn load<M: Memory + ?Sized>(&self, memory: &mut M, progress: &mut dyn FnMut(f64)) {
         let mut page = [0; PAGE_BYTES];
-        for (place, word) in [MAGIC, self.slots, self.loaded, self.loaded]
-            .iter()
-            .enumerate()
-        {
+        for (place, word) in [MAGIC, self.slots, self.loaded, self.loaded].iter().enumerate() {
             page[place * 8..][..8].copy_from_slice(&word.to_le_bytes());
         }
         memory.write(0, &page);
@@ -191,10 +184,7 @@ fn field(key: u64, number: usize, stamp: u64, carry: u64) -> [u8; FIELD_BYTES] {
 fn record(key: u64, stamp: u64) -> Record {
     let mut record = [0; RECORD_BYTES];
     record[..HEADER_BYTES].copy_from_slice(&header(key, stamp));
-    for (number, place) in record[HEADER_BYTES..]
-        .chunks_exact_mut(FIELD_BYTES)
-        .enumerate()
-    {
+    for (number, place) in record[HEADER_BYTES..].chunks_exact_mut(FIELD_BYTES).enumerate() {
         place.copy_from_slice(&field(key, number, stamp, 0));
     }
     record
@@ -232,10 +222,7 @@ pub fn verify<M: Memory + ?Sized>(memory: &M) -> Result<Verified, TableDamage> {
     for key in oldest..next_key {
         newest_step = newest_step.max(verify_record(&table.read(memory, key), key)?);
     }
-    Ok(Verified {
-        records: next_key - oldest,
-        newest_step,
-    })
+    Ok(Verified { records: next_key - oldest, newest_step })
 }
 
 /// Checks one record; gives its version.
@@ -253,11 +240,7 @@ fn verify_record(record: &Record, key: u64) -> Result<u64, TableDamage> {
         newest = newest.max(stamp);
     }
     if newest != version {
-        return Err(TableDamage::Version {
-            key,
-            version,
-            newest,
-        });
+        return Err(TableDamage::Version { key, version, newest });
     }
     Ok(version)
 }
@@ -305,14 +288,9 @@ impl fmt::Display for TableDamage {
             Self::Header => f.write_str("the table's header does not fit the memory"),
             Self::RecordHeader { key } => write!(f, "record {key}: its header is damaged"),
             Self::Field { key, number } => write!(f, "record {key}: field {number} is damaged"),
-            Self::Version {
-                key,
-                version,
-                newest,
-            } => write!(
-                f,
-                "record {key}: its version is step {version}, its newest field is of step {newest}"
-            ),
+            Self::Version { key, version, newest } => {
+                write!(f, "record {key}: its version is step {version}, its newest field is of step {newest}")
+            }
         }
     }
 }
@@ -335,13 +313,7 @@ mod tests {
         let (table, memory) = loaded(1 << 20);
         let records = table.loaded() * RECORD_BYTES as u64;
         assert!(records * 10 > Memory::len(&memory) * 9);
-        assert_eq!(
-            verify(&memory),
-            Ok(Verified {
-                records: table.loaded(),
-                newest_step: 0
-            })
-        );
+        assert_eq!(verify(&memory), Ok(Verified { records: table.loaded(), newest_step: 0 }));
     }
 
     #[test]
@@ -363,14 +335,7 @@ mod tests {
         let header_before = table.read(&memory, 5)[..HEADER_BYTES].to_vec();
         table.update(&mut memory, 5, 0, 1, 8, 0);
         memory.write(table.offset(5), &header_before);
-        assert_eq!(
-            verify(&memory),
-            Err(TableDamage::Version {
-                key: 5,
-                version: 0,
-                newest: 8
-            })
-        );
+        assert_eq!(verify(&memory), Err(TableDamage::Version { key: 5, version: 0, newest: 8 }));
     }
 
     #[test]
@@ -380,10 +345,7 @@ mod tests {
             table.insert(&mut memory, key, step as u64 + 1);
         }
         assert_eq!(table.offset(table.slots() + 2), table.offset(2));
-        assert_eq!(
-            verify(&memory).map(|whole| whole.records),
-            Ok(table.slots())
-        );
+        assert_eq!(verify(&memory).map(|whole| whole.records), Ok(table.slots()));
     }
 
     #[test]

@@ -128,10 +128,7 @@ mod tests {
     #[test]
     fn a_request_that_crosses_the_end_goes_on_at_the_start() {
         let writes = writes_of(&format!("0,write,{},5000\n", BYTES - 4100), 1);
-        assert_eq!(
-            places(&writes),
-            [(BYTES - 4100, 4), (BYTES - 4096, 4096), (0, 900)]
-        );
+        assert_eq!(places(&writes), [(BYTES - 4100, 4), (BYTES - 4096, 4096), (0, 900)]);
     }
 
     #[test]

@@ -54,10 +54,7 @@ impl Trace {
     /// # Errors
     /// The file cannot be read, has no request, or has a damaged line.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
-        let file = File::open(path).map_err(|source| TraceError::Open {
-            path: path.to_owned(),
-            source,
-        })?;
+        let file = File::open(path).map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
         Self::parse(BufReader::with_capacity(1 << 20, file), path)
     }
 
@@ -72,20 +69,14 @@ impl Trace {
         let mut number = 0;
         loop {
             number += 1;
-            let damaged = |fault| TraceError::Line {
-                path: path.to_owned(),
-                number,
-                fault,
-            };
+            let damaged = |fault| TraceError::Line { path: path.to_owned(), number, fault };
             line.clear();
             let mut bounded = (&mut text).take(LINE_BYTES_MAX as u64 + 1);
-            let read = bounded
-                .read_until(b'\n', &mut line)
-                .map_err(|source| TraceError::Read {
-                    path: path.to_owned(),
-                    number,
-                    source,
-                })?;
+            let read = bounded.read_until(b'\n', &mut line).map_err(|source| TraceError::Read {
+                path: path.to_owned(),
+                number,
+                source,
+            })?;
             if read > LINE_BYTES_MAX {
                 return Err(damaged(LineFault::TooLong));
             }
@@ -105,9 +96,7 @@ impl Trace {
             trace.push(request);
         }
         if trace.is_empty() {
-            return Err(TraceError::Empty {
-                path: path.to_owned(),
-            });
+            return Err(TraceError::Empty { path: path.to_owned() });
         }
         if !times.is_sorted() {
             trace.sort_by(&times);
@@ -143,11 +132,7 @@ impl Trace {
     #[inline]
     pub fn request(&self, index: usize) -> Request {
         let length = self.lengths[index];
-        Request {
-            write: length & WRITE_BIT != 0,
-            offset: self.offsets[index],
-            length: length & !WRITE_BIT,
-        }
+        Request { write: length & WRITE_BIT != 0, offset: self.offsets[index], length: length & !WRITE_BIT }
     }
 }
 
@@ -176,11 +161,7 @@ fn parse_line(line: &str) -> Result<(f64, Request), LineFault> {
     if offset.checked_add(u64::from(bytes)).is_none() {
         return Err(LineFault::Offset(offset.to_string()));
     }
-    let request = Request {
-        write,
-        offset,
-        length: bytes,
-    };
+    let request = Request { write, offset, length: bytes };
     Ok((seconds, request))
 }
 
@@ -250,10 +231,9 @@ impl fmt::Display for LineFault {
             Self::Time(text) => write!(f, "time '{text}' is not a number of seconds from 0"),
             Self::Operation(text) => write!(f, "operation '{text}' is neither read nor write"),
             Self::Offset(text) => write!(f, "offset '{text}' is not a number of bytes below 2^64"),
-            Self::Length(text) => write!(
-                f,
-                "length '{text}' is not a number of bytes from 1 to {LENGTH_MAX}"
-            ),
+            Self::Length(text) => {
+                write!(f, "length '{text}' is not a number of bytes from 1 to {LENGTH_MAX}")
+            }
         }
     }
 }
@@ -264,20 +244,10 @@ impl fmt::Display for TraceError {
             Self::Open { path, source } => {
                 write!(f, "cannot open the trace {}: {source}", path.display())
             }
-            Self::Read {
-                path,
-                number,
-                source,
-            } => write!(
-                f,
-                "{}, line {number}: cannot read: {source}",
-                path.display()
-            ),
-            Self::Line {
-                path,
-                number,
-                fault,
-            } => write!(f, "{}, line {number}: {fault}", path.display()),
+            Self::Read { path, number, source } => {
+                write!(f, "{}, line {number}: cannot read: {source}", path.display())
+            }
+            Self::Line { path, number, fault } => write!(f, "{}, line {number}: {fault}", path.display()),
             Self::Empty { path } => {
                 write!(f, "{}: a header, but no request below it", path.display())
             }
@@ -303,11 +273,7 @@ mod tests {
     }
 
     fn line(write: bool, offset: u64, length: u32) -> Request {
-        Request {
-            write,
-            offset,
-            length,
-        }
+        Request { write, offset, length }
     }
 
     fn requests(trace: &Trace) -> Vec<Request> {
@@ -365,11 +331,7 @@ mod tests {
 
     #[test]
     fn a_file_without_header_or_requests_says_so() {
-        for text in [
-            &b""[..],
-            b"0,write,0,1\n",
-            b"time;operation;offset;length\n",
-        ] {
+        for text in [&b""[..], b"0,write,0,1\n", b"time;operation;offset;length\n"] {
             let error = parse(text).expect_err("no header").to_string();
             assert!(error.starts_with("some.csv, line 1: "), "{error}");
             assert!(error.contains(TRACE_HEADER), "{error}");

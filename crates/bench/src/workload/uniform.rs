@@ -24,12 +24,7 @@ pub struct Uniform {
 impl Uniform {
     /// Over a region of `region_bytes`, at least [`super::REGION_BYTES_MIN`].
     pub fn new(seed: u64, region_bytes: u64) -> Self {
-        Self {
-            region_bytes,
-            random: Random::new(seed),
-            step: 0,
-            counts: Counts::default(),
-        }
+        Self { region_bytes, random: Random::new(seed), step: 0, counts: Counts::default() }
     }
 }
 
@@ -78,10 +73,7 @@ mod tests {
         let mut recording = Recording::new(&mut blank);
         Uniform::new(3, bytes).run(&mut recording, 10_000);
         let writes = recording.into_writes();
-        let mut pages: Vec<u64> = writes
-            .iter()
-            .map(|w| w.offset / PAGE_BYTES as u64)
-            .collect();
+        let mut pages: Vec<u64> = writes.iter().map(|w| w.offset / PAGE_BYTES as u64).collect();
         pages.sort_unstable();
         pages.dedup();
         assert!(pages.len() >= 64);

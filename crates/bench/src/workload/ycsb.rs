@@ -36,10 +36,7 @@ pub struct YcsbOptions {
 
 impl Default for YcsbOptions {
     fn default() -> Self {
-        Self {
-            fields: 1,
-            universe: Universe::Loaded,
-        }
+        Self { fields: 1, universe: Universe::Loaded }
     }
 }
 
@@ -110,9 +107,7 @@ impl Ycsb {
     #[inline]
     fn update<M: Memory + ?Sized>(&mut self, memory: &mut M, key: u64, carry: u64) {
         let first = self.random.below(FIELDS as u64) as usize;
-        let written = self
-            .table
-            .update(memory, key, first, self.fields, self.step, carry);
+        let written = self.table.update(memory, key, first, self.fields, self.step, carry);
         self.counts.bytes_written += written;
     }
 
@@ -177,10 +172,7 @@ mod tests {
 
     fn after(mix: YcsbMix, fields: usize, steps: u64) -> (Ycsb, Vec<u8>) {
         let mut memory = vec![0; BYTES];
-        let options = YcsbOptions {
-            fields,
-            ..YcsbOptions::default()
-        };
+        let options = YcsbOptions { fields, ..YcsbOptions::default() };
         let mut ycsb = Ycsb::new(mix, options, 11, BYTES as u64);
         ycsb.load(&mut memory, &mut |_| ());
         ycsb.run(&mut memory, steps);
@@ -196,11 +188,7 @@ mod tests {
                     panic!("{}, {fields} fields: {damage}", mix.name())
                 });
                 let wrapped = mix == YcsbMix::D;
-                let records = if wrapped {
-                    ycsb.table().slots()
-                } else {
-                    ycsb.table().loaded()
-                };
+                let records = if wrapped { ycsb.table().slots() } else { ycsb.table().loaded() };
                 assert_eq!(whole.records, records);
                 assert_eq!(whole.newest_step > 0, mix != YcsbMix::C);
             }
@@ -209,13 +197,9 @@ mod tests {
 
     #[test]
     fn each_mix_has_the_shares_of_the_ycsb() {
-        for (mix, read_share) in [
-            (YcsbMix::A, 0.5),
-            (YcsbMix::B, 0.95),
-            (YcsbMix::C, 1.0),
-            (YcsbMix::D, 0.95),
-            (YcsbMix::F, 0.5),
-        ] {
+        for (mix, read_share) in
+            [(YcsbMix::A, 0.5), (YcsbMix::B, 0.95), (YcsbMix::C, 1.0), (YcsbMix::D, 0.95), (YcsbMix::F, 0.5)]
+        {
             let counts = after(mix, 1, 100_000).0.counts();
             assert_eq!(counts.operations(), 100_000);
             let share = counts.reads as f64 / 100_000.0;
@@ -256,24 +240,16 @@ mod tests {
         let records = ycsb.table().slots();
         assert_eq!(ycsb.zipf.items(), records);
         let draws = 400_000;
-        let latest = (0..draws)
-            .filter(|_| ycsb.next_key - 1 - ycsb.draw_key() < records / 10)
-            .count();
+        let latest = (0..draws).filter(|_| ycsb.next_key - 1 - ycsb.draw_key() < records / 10).count();
         let drawn = latest as f64 / f64::from(draws);
         let law = zeta(records / 10, ZIPF_CONSTANT) / zeta(records, ZIPF_CONSTANT);
-        assert!(
-            (drawn / law - 1.0).abs() < 0.015,
-            "drawn {drawn}, law {law}"
-        );
+        assert!((drawn / law - 1.0).abs() < 0.015, "drawn {drawn}, law {law}");
     }
 
     #[test]
     fn the_stock_universe_is_flatter_than_the_law_over_the_records() {
         let share_of_hot_tenth = |universe| {
-            let options = YcsbOptions {
-                universe,
-                ..YcsbOptions::default()
-            };
+            let options = YcsbOptions { universe, ..YcsbOptions::default() };
             let mut ycsb = Ycsb::new(YcsbMix::A, options, 1, 64 << 20);
             let mut hits = vec![0_u32; ycsb.table().loaded() as usize];
             for _ in 0..1_000_000 {
@@ -283,10 +259,7 @@ mod tests {
             let hot: u32 = hits[..hits.len() / 10].iter().sum();
             f64::from(hot) / 1e6
         };
-        let (loaded, stock) = (
-            share_of_hot_tenth(Universe::Loaded),
-            share_of_hot_tenth(Universe::Stock),
-        );
+        let (loaded, stock) = (share_of_hot_tenth(Universe::Loaded), share_of_hot_tenth(Universe::Stock));
         assert!(stock + 0.15 < loaded, "stock {stock}, loaded {loaded}");
     }
 }

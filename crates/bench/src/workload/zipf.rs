@@ -72,10 +72,7 @@ impl Zipf {
     /// If there are fewer than three items, or `theta` is not between 0 and 1.
     pub fn new(items: u64, theta: f64) -> Self {
         assert!(items > 2, "Gray's method needs three items");
-        assert!(
-            theta > 0.0 && theta < 1.0,
-            "Gray's method needs 0 < theta < 1"
-        );
+        assert!(theta > 0.0 && theta < 1.0, "Gray's method needs 0 < theta < 1");
         let alpha = 1.0 / (1.0 - theta);
         let whole = alpha.round();
         let mut zipf = Self {
@@ -105,8 +102,7 @@ impl Zipf {
 
     fn set_eta(&mut self) {
         let items = self.items as f64;
-        self.eta =
-            (1.0 - (2.0 / items).powf(1.0 - self.theta)) / (1.0 - self.first_two / self.zeta);
+        self.eta = (1.0 - (2.0 / items).powf(1.0 - self.theta)) / (1.0 - self.first_two / self.zeta);
     }
 
     /// The rank that the uniform draw `u` from [0, 1) stands for.
@@ -218,9 +214,7 @@ mod tests {
         const DRAWS: u64 = 2_000_000;
         let zipf = Zipf::new(ITEMS, ZIPF_CONSTANT);
         let mut random = Random::new(1);
-        let hot = (0..DRAWS)
-            .filter(|_| zipf.draw(&mut random) < ITEMS / 10)
-            .count();
+        let hot = (0..DRAWS).filter(|_| zipf.draw(&mut random) < ITEMS / 10).count();
         let drawn = hot as f64 / DRAWS as f64;
         let law = zeta(ITEMS / 10, ZIPF_CONSTANT) / zeta(ITEMS, ZIPF_CONSTANT);
         assert!((drawn / law - 1.0).abs() < 0.01, "drawn {drawn}, law {law}");

@@ -1,0 +1,145 @@
+//! What a first write to a page costs beside a bare handler: `fault.random`, `fault.sequential`,
+//! `fault.cycle`.
+//!
+//! All pages are present, clean and protected before a round; a round writes eight bytes to each of
+//! an eighth of them, so that permits stay free and nothing has to be cleaned. In the cycle every page
+//! written needs a victim, whose copy goes to the SSD.
+
+use std::time::Instant;
+
+use wattkeep::{PAGE_SIZE, Tracking};
+
+use super::bare::BareTracker;
+use super::kept::Kept;
+use super::memory::MappedMemory;
+use super::{BUDGET, BUDGET_PERCENT, Bench, BenchError, UNLIMITED};
+use crate::measure::{Figure, Reach, Rounds, alternate};
+use crate::workload::Memory;
+use crate::workload::random::Random;
+
+/// Region of the fault benchmarks: far more pages than the processor's caches and TLBs cover.
+const REGION_BYTES_MAX: u64 = 256 << 20;
+
+/// Rounds are short here, so there are more of them.
+const ROUNDS_FACTOR: usize = 5;
+
+/// A round writes one page of so many.
+const PART: usize = 8;
+
+const BARE: &str = "bare SIGBUS handler";
+
+/// Measures all of them.
+pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
+    let bytes = bench.region_bytes.min(REGION_BYTES_MAX);
+    let kept = Kept::open(bench, "fault", UNLIMITED, Tracking::Transparent, bytes)?;
+    let bare =
+        BareTracker::new(bytes as usize, 0).map_err(BenchError::while_("preparing the bare handler"))?;
+    fill(kept.memory());
+    let pages = bytes as usize / PAGE_SIZE;
+    let random = beside_bare(bench, &kept, &bare, |round| shuffled(pages, round as u64))?;
+    let sequential = beside_bare(bench, &kept, &bare, |_| (0..pages).collect())?;
+    drop(bare);
+    kept.close(bench)?;
+    let (cycle, note) = cycle(bench, bytes)?;
+    Ok(vec![
+        Figure::beside("fault.random", BARE, "µs", &random, &Reach::AtMost(1.2)),
+        Figure::beside("fault.sequential", BARE, "µs", &sequential, &Reach::AtMost(0.25)),
+        Figure::beside(
+            "fault.cycle",
+            "bare SIGBUS handler and one protect",
+            "µs",
+            &cycle,
+            &Reach::AtMost(1.25),
+        )
+        .with_note(note),
+    ])
+}
+
+/// Gives every page bytes of its own.
+fn fill(mut memory: MappedMemory) {
+    let pages = memory.len() as usize / PAGE_SIZE;
+    (0..pages).for_each(|page| memory.store(page * PAGE_SIZE, page as u64 + 1));
+}
+
+/// All pages in an order that `seed` decides.
+fn shuffled(pages: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..pages).collect();
+    let mut random = Random::new(seed);
+    for last in (1..pages).rev() {
+        order.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    order
+}
+
+/// Microseconds a page to write eight bytes to each page of `order`.
+fn write_each(mut memory: MappedMemory, order: &[usize], value: u64) -> f64 {
+    let began = Instant::now();
+    for &page in order {
+        memory.store(page * PAGE_SIZE + 8, value);
+    }
+    began.elapsed().as_secs_f64() * 1e6 / order.len() as f64
+}
+
+fn beside_bare(
+    bench: &Bench,
+    kept: &Kept,
+    bare: &BareTracker,
+    order: impl Fn(usize) -> Vec<usize>,
+) -> Result<Rounds, BenchError> {
+    let ours = |round: usize| {
+        let order = order(round);
+        kept.make_clean()?;
+        Ok(write_each(kept.memory(), &order[..order.len() / PART], round as u64 + 1))
+    };
+    let theirs = |round: usize| {
+        let order = order(round);
+        let part = &order[..order.len() / PART];
+        bare.protect_all().map_err(BenchError::while_("protecting the rival's pages"))?;
+        let (micros, faults) = bare
+            .with_handler(|| write_each(bare.memory(), part, round as u64 + 1))
+            .map_err(BenchError::while_("installing the bare handler"))?;
+        assert_eq!(faults, part.len(), "each first write of the rival faults once");
+        Ok(micros)
+    };
+    alternate(bench.rounds * ROUNDS_FACTOR, ours, theirs)
+}
+
+/// In the steady state at the budget: a page comes, a page goes.
+fn cycle(bench: &mut Bench, bytes: u64) -> Result<(Rounds, String), BenchError> {
+    let pages = bytes as usize / PAGE_SIZE;
+    let open_max = (pages * BUDGET_PERCENT / 100).max(1);
+    let kept = Kept::open(bench, "cycle", BUDGET, Tracking::Transparent, bytes)?;
+    let bare = BareTracker::new(bytes as usize, open_max)
+        .map_err(BenchError::while_("preparing the bare handler"))?;
+    fill(kept.memory());
+    // One order, round and round: a page comes again when it has long been cleaned.
+    let order = shuffled(pages, 1);
+    write_each(kept.memory(), &order, 1);
+    bare.with_handler(|| write_each(bare.memory(), &order, 1))
+        .map_err(BenchError::while_("installing the bare handler"))?;
+    let before = kept.store.status()?;
+    let half = pages / 2;
+    let part = |round: usize| &order[(round % 2) * half..(round % 2) * half + half];
+    let ours = |round: usize| Ok(write_each(kept.memory(), part(round), round as u64 + 2));
+    let theirs = |round: usize| {
+        bare.with_handler(|| write_each(bare.memory(), part(round), round as u64 + 2))
+            .map(|(micros, _faults)| micros)
+            .map_err(BenchError::while_("installing the bare handler"))
+    };
+    let rounds = bench.rounds * ROUNDS_FACTOR;
+    let measured = alternate(rounds, ours, theirs)?;
+    let after = kept.store.status()?;
+    let written = (half * rounds) as f64;
+    let share = |after: u64, before: u64| 100.0 * (after - before) as f64 / written;
+    let note = format!(
+        "of the pages written: {:.1} % faulted, {:.1} % waited for a permit ({:.2} µs a page in all), {:.1} % of the \
+         victims were protected by the faulting thread",
+        share(after.faults, before.faults),
+        share(after.permit_waits, before.permit_waits),
+        (after.permit_wait_ms - before.permit_wait_ms) * 1e3 / written,
+        share(after.protected_by_client, before.protected_by_client),
+    );
+    drop(bare);
+    kept.close(bench)?;
+    Ok((measured, note))
+}

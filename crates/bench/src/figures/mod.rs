@@ -1,0 +1,217 @@
+//! The figures we hold ourselves to, each measured beside its rival on this machine.
+//!
+//! | name | figures |
+//! |---|---|
+//! | `fault` | `fault.random`, `fault.sequential`, `fault.cycle` |
+//! | `save` | `save.bandwidth`, `memory.overhead` |
+//! | `restore` | `restore.bandwidth`, `open.first_touch` |
+//! | `ycsb` | `ycsb.explicit.A` to `.F`, `ycsb.transparent.A` to `.F` |
+//! | `rivals` | `rivals.mmap.speed`, `rivals.mmap.bytes` |
+//!
+//! Every report ends with `bound.max_dirty`: the highest dirty count of its own runs against their
+//! budgets. The stores are made in a directory of their own, which is removed at the end.
+//!
+//! Does not judge: a figure carries what it has to reach, and whether it does follows from it.
+
+mod bare;
+mod fault;
+mod kept;
+mod memory;
+mod ycsb;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use wattkeep::KeeperPlace;
+
+use crate::measure::{Figure, Reach, Report, Rounds};
+
+/// The names that [`run`] knows, besides `all`.
+pub const NAMES: [&str; 2] = ["fault", "ycsb"];
+
+/// Share of the region that may be dirty: the paper's, for a battery a ninth of the DRAM's.
+const BUDGET_PERCENT: usize = 11;
+const BUDGET: &str = "11%";
+const UNLIMITED: &str = "100%";
+
+/// How much to measure, and where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Rounds of each measurement; ours and the rival's take turns.
+    pub rounds: usize,
+    /// Size of the region that the workloads run on; the others follow from it.
+    pub region_bytes: u64,
+    /// Where the stores are made: on the SSD to be measured.
+    pub directory: PathBuf,
+    /// Small and short: shows that everything runs, and measures nothing.
+    pub quick: bool,
+    /// Where the keepers run. Figures are those of processes; a thread is for tests.
+    pub keeper: KeeperPlace,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            rounds: 5,
+            region_bytes: 1 << 30,
+            directory: PathBuf::from("."),
+            quick: false,
+            keeper: KeeperPlace::Process,
+        }
+    }
+}
+
+/// Why there are no figures.
+#[derive(Debug)]
+pub enum BenchError {
+    /// No benchmark has this name.
+    UnknownName {
+        /// What was asked for.
+        name: String,
+    },
+    /// Our store refused.
+    Store(wattkeep::Error),
+    /// The system refused something the benchmark needs.
+    System {
+        /// What was being done.
+        doing: String,
+        /// The refusal.
+        error: io::Error,
+    },
+    /// Pages stayed dirty although nobody wrote them.
+    NotClean {
+        /// How many.
+        dirty_pages: u32,
+    },
+}
+
+impl BenchError {
+    fn while_(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |error| Self::System { doing, error }
+    }
+}
+
+impl fmt::Display for BenchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownName { name } => {
+                write!(f, "unknown benchmark '{name}': choose one of {}, all", NAMES.join(", "))
+            }
+            Self::Store(error) => error.fmt(f),
+            Self::System { doing, error } => write!(f, "{doing}: {error}"),
+            Self::NotClean { dirty_pages } => write!(
+                f,
+                "{dirty_pages} pages stay dirty after checkpoints although nothing writes them: run 'wattkeep status'"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BenchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::System { error, .. } => Some(error),
+            Self::UnknownName { .. } | Self::NotClean { .. } => None,
+        }
+    }
+}
+
+impl From<wattkeep::Error> for BenchError {
+    fn from(error: wattkeep::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A directory that is removed, with the stores in it, when the benchmark ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(within: &Path) -> Result<Self, BenchError> {
+        let path = within.join(format!("wattkeep-bench-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path)
+            .map_err(BenchError::while_(format!("making {} for the benchmark's stores", path.display())))?;
+        Ok(Self(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the measurements of one report share.
+struct Bench {
+    rounds: usize,
+    region_bytes: u64,
+    /// How long one side runs before the other takes its turn.
+    slice: Duration,
+    /// How long a workload runs before it is measured.
+    warm_up: Duration,
+    keeper: KeeperPlace,
+    /// Highest dirty counts, beside the budgets they had to stay below.
+    bounds: Rounds,
+    scratch: Scratch,
+}
+
+/// Region of a quick run.
+const QUICK_REGION_BYTES_MAX: u64 = 16 << 20;
+
+impl Bench {
+    fn new(options: &Options) -> Result<Self, BenchError> {
+        let (slice_ms, warm_up_ms) = if options.quick { (20, 40) } else { (1_000, 3_000) };
+        let region_bytes = if options.quick {
+            options.region_bytes.min(QUICK_REGION_BYTES_MAX)
+        } else {
+            options.region_bytes
+        };
+        Ok(Self {
+            rounds: options.rounds.max(1),
+            region_bytes,
+            slice: Duration::from_millis(slice_ms),
+            warm_up: Duration::from_millis(warm_up_ms),
+            keeper: options.keeper,
+            bounds: Rounds::default(),
+            scratch: Scratch::new(&options.directory)?,
+        })
+    }
+}
+
+/// Measures the figures of benchmark `name`, or of all.
+///
+/// # Errors
+/// The name is unknown, a store fails, or the system refuses what a measurement needs.
+pub fn run(name: &str, options: &Options) -> Result<Vec<Report>, BenchError> {
+    match name {
+        "all" => NAMES.iter().map(|name| run_one(name, options)).collect(),
+        name => Ok(vec![run_one(name, options)?]),
+    }
+}
+
+fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
+    let measure = match name {
+        "fault" => fault::run,
+        "ycsb" => ycsb::run,
+        _ => return Err(BenchError::UnknownName { name: name.to_owned() }),
+    };
+    let mut bench = Bench::new(options)?;
+    let mut report = Report::new(name);
+    report.figures = measure(&mut bench)?;
+    report.figures.push(Figure::worst(
+        "bound.max_dirty",
+        "dirty budget",
+        "pages",
+        &bench.bounds,
+        &Reach::AtMost(1.0),
+    ));
+    Ok(report)
+}
