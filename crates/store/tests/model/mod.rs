@@ -63,8 +63,10 @@ pub(crate) struct Model {
     pub(crate) random: Random,
     pub(crate) memory: Image,
     dirty: BTreeSet<(u32, u32)>,
-    /// Version on its way, by page.
-    flying: BTreeMap<(u32, u32), u64>,
+    /// Version on its way and the mark of its batch, by page: the newest, when there are several.
+    flying: BTreeMap<(u32, u32), (u64, u32)>,
+    /// Marks the pages of a batch.
+    cookie: u32,
     /// What a reopened store may show.
     pub(crate) durable: Vec<Image>,
     version: u64,
@@ -90,6 +92,7 @@ impl Model {
             memory: Image::default(),
             dirty: BTreeSet::new(),
             flying: BTreeMap::new(),
+            cookie: 0,
             durable: vec![Image::default()],
             version: 0,
             statistics: Statistics::default(),
@@ -142,9 +145,11 @@ impl Model {
         Some((region, self.random.below(pages.into()) as u32))
     }
 
-    /// Pages that are dirty and whose version is not on its way.
+    /// Pages that are dirty and whose newest version is not on its way.
     fn writable(&self) -> Vec<(u32, u32)> {
-        let flies = |page: &&(u32, u32)| self.flying.contains_key(page);
+        let flies = |page: &&(u32, u32)| {
+            self.flying.get(page).is_some_and(|&(version, _)| version == self.memory.pages[page])
+        };
         self.dirty.iter().filter(|page| !flies(page)).copied().collect()
     }
 
@@ -170,10 +175,11 @@ impl Model {
             let count = batch.room().min(left.len());
             let short = purpose == Purpose::Writeback && self.random.chance(1, 5);
             let count = if short { self.random.below(count as u64 + 1) as usize } else { count };
+            self.cookie += 1;
             for &page in &left[..count] {
                 let version = self.memory.pages[&page];
                 self.push(&mut batch, page, version);
-                self.flying.insert(page, version);
+                self.flying.insert(page, (version, self.cookie));
             }
             self.store().submit(batch);
             self.statistics.batches += 1;
@@ -188,7 +194,7 @@ impl Model {
     fn push(&mut self, batch: &mut Batch, page: (u32, u32), version: u64) {
         let bytes = content(id(page), version);
         *batch.next_page() = bytes;
-        batch.push(id(page), self.store().hash(&bytes), version as u32);
+        batch.push(id(page), self.store().hash(&bytes), self.cookie);
     }
 
     pub(crate) fn poll(&mut self, wait: Wait) -> Result<(), StoreError> {
@@ -198,9 +204,8 @@ impl Model {
             let Event::Written { pages, .. } = event else { continue };
             for (page, cookie) in pages {
                 let page = (page.region.0, page.page);
-                // Cleaning's pages are not in `flying`.
-                let Some(&version) = self.flying.get(&page) else { continue };
-                if version as u32 == cookie {
+                let Some(&(version, newest)) = self.flying.get(&page) else { continue };
+                if newest == cookie {
                     self.flying.remove(&page);
                     if self.memory.pages.get(&page) == Some(&version) {
                         self.dirty.remove(&page);
@@ -226,6 +231,8 @@ impl Model {
     fn clean(&mut self) -> Result<(), StoreError> {
         let reads = self.disk.reads();
         let candidates = self.store().cleaning_candidates();
+        // A mark that no page in flight has.
+        self.cookie += 1;
         for committed in [true, false] {
             let Begin::Batch(mut batch) = self.store().begin_cleaning(committed)? else { continue };
             for &page in &candidates {
@@ -255,10 +262,15 @@ impl Model {
             self.dirty.insert(page);
         }
         let pages = self.writable();
-        self.write(&pages, Purpose::Writeback).map(drop)
+        self.write(&pages, Purpose::Writeback)?;
+        match self.random.below(4) {
+            0 => self.poll(Wait::One),
+            1 => self.commit(CommitKind::Checkpoint, Purpose::Checkpoint),
+            _ => Ok(()),
+        }
     }
 
-    fn commit(&mut self, kind: CommitKind, purpose: Purpose) -> Result<(), StoreError> {
+    pub(crate) fn commit(&mut self, kind: CommitKind, purpose: Purpose) -> Result<(), StoreError> {
         let mut tries = 0;
         while !self.dirty.is_empty() {
             let pages = self.writable();
