@@ -1,0 +1,69 @@
+//! What a command has to say, and how it is printed: for people, or as one JSON object.
+//!
+//! Standard output carries the answer and nothing else; a reader that went away is no error.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::failure::Exit;
+
+/// How answers are to be printed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// Prints a line for people at once, while a long command runs.
+    pub(crate) fn say(self, line: &str) {
+        if !self.json {
+            write_out(&format!("{line}\n"));
+        }
+    }
+}
+
+/// The end of a command that did what was asked.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    text: String,
+    json: Value,
+    exit: Option<Exit>,
+}
+
+impl Answer {
+    /// An answer of exit code 0.
+    pub(crate) fn new(text: impl Into<String>, json: Value) -> Self {
+        Self { text: text.into(), json, exit: None }
+    }
+
+    /// An answer that was printed on the way.
+    pub(crate) fn printed() -> Self {
+        Self::new("", Value::Null)
+    }
+
+    /// The same answer, with exit code 1 unless `holds`.
+    pub(crate) fn that_holds(mut self, holds: bool) -> Self {
+        self.exit = (!holds).then_some(Exit::NotSo);
+        self
+    }
+
+    /// Prints it, and gives the code to exit with.
+    pub(crate) fn print(&self, output: Output) -> ExitCode {
+        if output.json {
+            if !self.json.is_null() {
+                write_out(&format!("{}\n", self.json));
+            }
+        } else if !self.text.is_empty() {
+            write_out(&format!("{}\n", self.text.trim_end()));
+        }
+        self.exit.map_or(ExitCode::SUCCESS, Exit::code)
+    }
+}
+
+/// Writes to standard output. Who stopped reading has read enough.
+pub(crate) fn write_out(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
