@@ -29,7 +29,8 @@ fn main() -> Result<(), Failure> {
     let new = NewRegion { name: "table".into(), mode, pages, reserve_pages: pages, address: 0 };
     let region = store.create_region(new)?;
     println!("create, {gib} GiB region: {:.2} s", begun.elapsed().as_secs_f64());
-    let source = AlignedBuffer::zeroed(64 << 20);
+    let mut source = AlignedBuffer::zeroed(64 << 20);
+    fill(&mut source);
     for start in (0..pages).step_by(SAVE_PAGES as usize) {
         append(&mut store, region, start, &source)?;
     }
@@ -77,9 +78,19 @@ fn measure_append(directory: &Path, region: RegionId, source: &[u8]) -> Result<(
     Ok(())
 }
 
+/// Bytes that no device can compress away.
+fn fill(bytes: &mut [u8]) {
+    let mut state = 1u64;
+    for word in bytes.chunks_exact_mut(8) {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+}
+
 /// Sequential 1 MiB writes, four in flight, then a flush.
 fn raw_writes(disk: &mut UringDisk) -> Result<(), Failure> {
     let mut idle: Vec<_> = (0..4).map(|_| AlignedBuffer::zeroed(1 << 20)).collect();
+    idle.iter_mut().for_each(|buffer| fill(buffer));
     let (mut next, end) = (4u64 << 20, (4u64 << 20) + u64::from(SAVE_PAGES) * PAGE_SIZE as u64);
     let mut done = Vec::new();
     while next < end || disk.in_flight() > 0 {

@@ -290,25 +290,7 @@ fn a_save_always_fits_its_reserve() {
         let region = *model.memory.regions.keys().next().expect("there is one");
         let store = model.store();
         store.resize_region(RegionId(region), 60).expect("space");
-        loop {
-            match store.begin(Purpose::Writeback, 7).expect("a good store") {
-                Begin::Batch(mut batch) => {
-                    for page in 0..batch.room() as u32 {
-                        let page = PageId { region: RegionId(region), page };
-                        let bytes = content(page, 99);
-                        *batch.next_page() = bytes;
-                        batch.push(page, store.hash(&bytes), 0);
-                    }
-                    store.submit(batch);
-                    // Nothing becomes free: every page stays pinned or latest elsewhere.
-                    if store.status().bytes_written > 64 << 20 {
-                        break;
-                    }
-                }
-                Begin::Busy => store.poll(Wait::One, &mut Vec::new()).expect("a good store"),
-                Begin::NoSpace => break,
-            }
-        }
+        fill_until_refused(store, RegionId(region));
         clean_until_refused(store, RegionId(region));
         let mut left = BUDGET as usize;
         while left > 0 {
@@ -331,6 +313,27 @@ fn a_save_always_fits_its_reserve() {
     }
 }
 
+/// One page of its own in each segment, and one page again and again: the emptiest full store.
+fn fill_until_refused(store: &mut Store<MemoryDisk>, region: RegionId) {
+    for own in 1..60 {
+        let mut batch = loop {
+            match store.begin(Purpose::Writeback, SEGMENT_PAGES as usize).expect("a good store") {
+                Begin::Batch(batch) => break batch,
+                Begin::Busy => store.poll(Wait::One, &mut Vec::new()).expect("a good store"),
+                Begin::NoSpace => return,
+            }
+        };
+        for number in 0..batch.room() {
+            let page = PageId { region, page: if number == 0 { own } else { 0 } };
+            let bytes = content(page, 99);
+            *batch.next_page() = bytes;
+            batch.push(page, store.hash(&bytes), 0);
+        }
+        store.submit(batch);
+    }
+    panic!("the store is larger than its pages can hold open");
+}
+
 /// Cleaning takes what it may, without waiting for what it frees.
 fn clean_until_refused(store: &mut Store<MemoryDisk>, region: RegionId) {
     for _ in 0..50 {
@@ -340,7 +343,7 @@ fn clean_until_refused(store: &mut Store<MemoryDisk>, region: RegionId) {
     for first in (0..120).step_by(15) {
         match store.begin_cleaning(false).expect("a good store") {
             Begin::Batch(mut batch) => {
-                for page in (first..first + batch.room() as u32).map(|page| page % 60) {
+                for page in (first..first + batch.room() as u32).map(|page| page % 7) {
                     let page = PageId { region, page };
                     let bytes = content(page, 99);
                     *batch.next_page() = bytes;
