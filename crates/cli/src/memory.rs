@@ -22,7 +22,8 @@ use wattkeep_bench::Memory;
 use wattkeep_sys::map::{Access, Mapping};
 use wattkeep_sys::memfd;
 
-const BOARD_BYTES: usize = wattkeep_store::types::PAGE_SIZE;
+const PAGE_BYTES: usize = wattkeep_store::types::PAGE_SIZE;
+const BOARD_BYTES: usize = PAGE_BYTES;
 
 /// A region as the memory of a workload. Announces its stores when the region is explicit.
 pub(crate) struct RegionMemory {
@@ -61,6 +62,19 @@ impl RegionMemory {
         unsafe { self.start.add(offset as usize) }
     }
 
+    #[inline]
+    fn write_in_page(&self, offset: u64, bytes: &[u8]) {
+        let target = self.at(offset, bytes.len());
+        let announced = match self.explicit.then(|| self.region.will_write(offset as usize, bytes.len())) {
+            None => None,
+            Some(Ok(announced)) => Some(announced),
+            Some(Err(error)) => return self.refuse(&error),
+        };
+        // SAFETY: 1, 2: `at`. 3.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        drop(announced);
+    }
+
     #[cold]
     fn refuse(&self, error: &wattkeep::Error) {
         self.refused.get_or_init(|| error.to_string());
@@ -80,21 +94,21 @@ impl Memory for RegionMemory {
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
     }
 
+    /// Page by page, in order: one store instruction across a border needs two permits at once, and a
+    /// budget may be one page; and the oracle explains a write that was cut off by its pages in order.
     #[inline]
     fn write(&mut self, offset: u64, bytes: &[u8]) {
-        let target = self.at(offset, bytes.len());
-        if !self.explicit {
-            // SAFETY: 1, 2: `at`. 3.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
-            return;
+        let to_border = PAGE_BYTES - offset as usize % PAGE_BYTES;
+        if bytes.len() <= to_border {
+            return self.write_in_page(offset, bytes);
         }
-        match self.region.will_write(offset as usize, bytes.len()) {
-            Ok(announced) => {
-                // SAFETY: 1, 2: `at`. 3.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
-                drop(announced);
-            }
-            Err(error) => self.refuse(&error),
+        let (first, mut rest) = bytes.split_at(to_border);
+        self.write_in_page(offset, first);
+        let mut at = offset + to_border as u64;
+        while !rest.is_empty() {
+            let (piece, later) = rest.split_at(rest.len().min(PAGE_BYTES));
+            self.write_in_page(at, piece);
+            (at, rest) = (at + piece.len() as u64, later);
         }
     }
 }
