@@ -12,8 +12,9 @@ use wattkeep::{PAGE_SIZE, Tracking};
 use super::bare::BareTracker;
 use super::kept::Kept;
 use super::memory::MappedMemory;
+use super::rounds::Measured;
 use super::{BUDGET, BUDGET_PERCENT, Bench, BenchError, UNLIMITED};
-use crate::measure::{Figure, Reach, Rounds, alternate};
+use crate::measure::{Figure, Reach};
 use crate::workload::Memory;
 use crate::workload::random::Random;
 
@@ -27,6 +28,7 @@ const ROUNDS_FACTOR: usize = 5;
 const PART: usize = 8;
 
 const BARE: &str = "bare SIGBUS handler";
+const BARE_CYCLE: &str = "bare SIGBUS handler and one protect";
 
 /// Measures all of them.
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
@@ -40,29 +42,25 @@ pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
     let sequential = beside_bare(bench, &kept, &bare, |_| (0..pages).collect())?;
     drop(bare);
     kept.close(bench)?;
-    let (cycle, note) = cycle(bench, bytes)?;
+    let cycle = cycle(bench, bytes)?;
+    let figure = |id, rival, measured: Measured, reach| {
+        Figure::beside(id, rival, "µs", &measured.rounds, &Reach::AtMost(reach)).with_note(measured.others)
+    };
     Ok(vec![
-        Figure::beside("fault.random", BARE, "µs", &random, &Reach::AtMost(1.2)),
-        Figure::beside("fault.sequential", BARE, "µs", &sequential, &Reach::AtMost(0.25)),
-        Figure::beside(
-            "fault.cycle",
-            "bare SIGBUS handler and one protect",
-            "µs",
-            &cycle,
-            &Reach::AtMost(1.25),
-        )
-        .with_note(note),
+        figure("fault.random", BARE, random, 1.2),
+        figure("fault.sequential", BARE, sequential, 0.25),
+        figure("fault.cycle", BARE_CYCLE, cycle, 1.25),
     ])
 }
 
 /// Gives every page bytes of its own.
-fn fill(mut memory: MappedMemory) {
+pub(super) fn fill(mut memory: MappedMemory) {
     let pages = memory.len() as usize / PAGE_SIZE;
     (0..pages).for_each(|page| memory.store(page * PAGE_SIZE, page as u64 + 1));
 }
 
 /// All pages in an order that `seed` decides.
-fn shuffled(pages: usize, seed: u64) -> Vec<usize> {
+pub(super) fn shuffled(pages: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pages).collect();
     let mut random = Random::new(seed);
     for last in (1..pages).rev() {
@@ -72,7 +70,7 @@ fn shuffled(pages: usize, seed: u64) -> Vec<usize> {
 }
 
 /// Microseconds a page to write eight bytes to each page of `order`.
-fn write_each(mut memory: MappedMemory, order: &[usize], value: u64) -> f64 {
+pub(super) fn write_each(mut memory: MappedMemory, order: &[usize], value: u64) -> f64 {
     let began = Instant::now();
     for &page in order {
         memory.store(page * PAGE_SIZE + 8, value);
@@ -85,7 +83,7 @@ fn beside_bare(
     kept: &Kept,
     bare: &BareTracker,
     order: impl Fn(usize) -> Vec<usize>,
-) -> Result<Rounds, BenchError> {
+) -> Result<Measured, BenchError> {
     let ours = |round: usize| {
         let order = order(round);
         kept.make_clean()?;
@@ -101,11 +99,11 @@ fn beside_bare(
         assert_eq!(faults, part.len(), "each first write of the rival faults once");
         Ok(micros)
     };
-    alternate(bench.rounds * ROUNDS_FACTOR, ours, theirs)
+    bench.alternate(bench.rounds * ROUNDS_FACTOR, &[kept.store.keeper_pid()], ours, theirs)
 }
 
 /// In the steady state at the budget: a page comes, a page goes.
-fn cycle(bench: &mut Bench, bytes: u64) -> Result<(Rounds, String), BenchError> {
+fn cycle(bench: &mut Bench, bytes: u64) -> Result<Measured, BenchError> {
     let pages = bytes as usize / PAGE_SIZE;
     let open_max = (pages * BUDGET_PERCENT / 100).max(1);
     let kept = Kept::open(bench, "cycle", BUDGET, Tracking::Transparent, bytes)?;
@@ -127,9 +125,9 @@ fn cycle(bench: &mut Bench, bytes: u64) -> Result<(Rounds, String), BenchError> 
             .map_err(BenchError::while_("installing the bare handler"))
     };
     let rounds = bench.rounds * ROUNDS_FACTOR;
-    let measured = alternate(rounds, ours, theirs)?;
+    let mut measured = bench.alternate(rounds, &[kept.store.keeper_pid()], ours, theirs)?;
     let after = kept.store.status()?;
-    let written = (half * rounds) as f64;
+    let written = (after.dirtied_pages - before.dirtied_pages) as f64;
     let share = |after: u64, before: u64| 100.0 * (after - before) as f64 / written;
     let note = format!(
         "of the pages written: {:.1} % faulted, {:.1} % waited for a permit ({:.2} µs a page in all), {:.1} % of the \
@@ -141,5 +139,6 @@ fn cycle(bench: &mut Bench, bytes: u64) -> Result<(Rounds, String), BenchError> 
     );
     drop(bare);
     kept.close(bench)?;
-    Ok((measured, note))
+    measured.others = format!("{note}; {}", measured.others);
+    Ok(measured)
 }

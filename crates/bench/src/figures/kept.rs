@@ -11,8 +11,10 @@
 use std::time::Duration;
 
 use wattkeep::{Region, RegionOptions, Status, Store, Tracking};
+use wattkeep_sys::map::Mapping;
 
 use super::memory::MappedMemory;
+use super::process::resident_bytes;
 use super::{Bench, BenchError};
 
 /// Checkpoints tried before pages that stay dirty are an error.
@@ -27,6 +29,8 @@ pub(super) struct Kept {
     // Before the store: a region is closed first.
     pub(super) region: Region,
     pub(super) store: Store,
+    /// Resident memory of the keeper before the region was opened.
+    pub(super) keeper_bytes_before: u64,
 }
 
 impl Kept {
@@ -50,8 +54,9 @@ impl Kept {
             Tracking::Explicit => RegionOptions::explicit(),
             Tracking::Checking => RegionOptions::checking(),
         };
+        let keeper_bytes_before = resident_bytes(store.keeper_pid());
         let region = store.region("table", options.create(bytes))?;
-        Ok(Self { region, store })
+        Ok(Self { region, store, keeper_bytes_before })
     }
 
     /// The region's bytes. Stop using them before the store is closed.
@@ -84,12 +89,23 @@ impl Kept {
         Ok(status)
     }
 
+    /// Closes a store that was only read.
+    pub(super) fn discard(self) -> Result<(), BenchError> {
+        drop(self.region);
+        Ok(self.store.close()?)
+    }
+
     /// Closes the store, and keeps the highest dirty count for the bound.
     pub(super) fn close(self, bench: &mut Bench) -> Result<Status, BenchError> {
         let status = self.store.status()?;
         bench.bounds.push(f64::from(status.max_dirty_pages), f64::from(status.budget_pages));
-        drop(self.region);
-        self.store.close()?;
+        self.discard()?;
         Ok(status)
     }
+}
+
+/// The bytes of a mapping that the benchmark keeps as long as it uses them.
+pub(super) fn mapped(mapping: &Mapping) -> MappedMemory {
+    // SAFETY: 1, 2: the caller keeps the mapping, and writes it from the thread that measures.
+    unsafe { MappedMemory::new(mapping.start(), mapping.len()) }
 }

@@ -14,9 +14,16 @@
 //! Does not judge: a figure carries what it has to reach, and whether it does follows from it.
 
 mod bare;
+mod dirty_limit;
 mod fault;
 mod kept;
 mod memory;
+mod process;
+mod raw;
+mod restore;
+mod rivals;
+mod rounds;
+mod save;
 mod ycsb;
 
 use std::fmt;
@@ -29,7 +36,7 @@ use wattkeep::KeeperPlace;
 use crate::measure::{Figure, Reach, Report, Rounds};
 
 /// The names that [`run`] knows, besides `all`.
-pub const NAMES: [&str; 2] = ["fault", "ycsb"];
+pub const NAMES: [&str; 5] = ["fault", "save", "restore", "ycsb", "rivals"];
 
 /// Share of the region that may be dirty: the paper's, for a battery a ninth of the DRAM's.
 const BUDGET_PERCENT: usize = 11;
@@ -54,7 +61,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            rounds: 5,
+            rounds: 7,
             region_bytes: 1 << 30,
             directory: PathBuf::from("."),
             quick: false,
@@ -158,6 +165,7 @@ struct Bench {
     /// How long a workload runs before it is measured.
     warm_up: Duration,
     keeper: KeeperPlace,
+    quick: bool,
     /// Highest dirty counts, beside the budgets they had to stay below.
     bounds: Rounds,
     scratch: Scratch,
@@ -168,7 +176,7 @@ const QUICK_REGION_BYTES_MAX: u64 = 16 << 20;
 
 impl Bench {
     fn new(options: &Options) -> Result<Self, BenchError> {
-        let (slice_ms, warm_up_ms) = if options.quick { (20, 40) } else { (1_000, 3_000) };
+        let (slice_ms, warm_up_ms) = if options.quick { (20, 40) } else { (500, 3_000) };
         let region_bytes = if options.quick {
             options.region_bytes.min(QUICK_REGION_BYTES_MAX)
         } else {
@@ -180,6 +188,7 @@ impl Bench {
             slice: Duration::from_millis(slice_ms),
             warm_up: Duration::from_millis(warm_up_ms),
             keeper: options.keeper,
+            quick: options.quick,
             bounds: Rounds::default(),
             scratch: Scratch::new(&options.directory)?,
         })
@@ -200,7 +209,10 @@ pub fn run(name: &str, options: &Options) -> Result<Vec<Report>, BenchError> {
 fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
     let measure = match name {
         "fault" => fault::run,
+        "save" => save::run,
+        "restore" => restore::run,
         "ycsb" => ycsb::run,
+        "rivals" => rivals::run,
         _ => return Err(BenchError::UnknownName { name: name.to_owned() }),
     };
     let mut bench = Bench::new(options)?;

@@ -11,7 +11,7 @@ use wattkeep::{Error, Status, Tracking};
 use super::kept::Kept;
 use super::memory::{AnnouncedMemory, MappedMemory};
 use super::{BUDGET, Bench, BenchError, UNLIMITED};
-use crate::measure::{Figure, Reach, alternate};
+use crate::measure::{Figure, Reach};
 use crate::spec::YcsbMix;
 use crate::workload::Workload;
 use crate::workload::ycsb::{Ycsb, YcsbOptions};
@@ -68,14 +68,16 @@ fn beside_unlimited(
     run_for(limited, &mut ours, bench.warm_up)?;
     let before = limited.store.status()?;
     let steps = ours.steps();
-    let rounds = alternate(
+    let pids = [limited.store.keeper_pid(), unlimited.store.keeper_pid()];
+    let measured = bench.alternate(
         bench.rounds,
+        &pids,
         |_| run_for(limited, &mut ours, bench.slice),
         |_| run_for(unlimited, &mut theirs, bench.slice),
     )?;
-    let note = beside_operations(&before, &limited.store.status()?, ours.steps() - steps);
-    let rival = "unlimited budget";
-    Ok(Figure::beside(id, rival, "Mop/s", &rounds, &Reach::AtLeast(least)).with_note(note))
+    let kept = beside_operations(&before, &limited.store.status()?, ours.steps() - steps);
+    let figure = Figure::beside(id, "unlimited budget", "Mop/s", &measured.rounds, &Reach::AtLeast(least));
+    Ok(figure.with_note(format!("{kept}; {}", measured.others)))
 }
 
 /// The stream of `mix` over a loaded region.

@@ -1,0 +1,75 @@
+//! How soon a store can be used, and how soon all of it is back in memory: `open.first_touch`,
+//! `restore.bandwidth`.
+//!
+//! A restore's time runs from the call that opens the store, the keeper's start and the scan of the log
+//! included, until no page is left to be filled. Nothing touches the region meanwhile.
+
+use std::time::{Duration, Instant};
+
+use wattkeep::{PAGE_SIZE, Tracking};
+
+use super::fault::fill;
+use super::kept::Kept;
+use super::raw::RawFile;
+use super::{BUDGET, Bench, BenchError};
+use crate::measure::{Figure, Reach};
+use crate::workload::random::Random;
+
+/// The restored region beside the workloads' one.
+const REGION_FACTOR: u64 = 4;
+
+/// Between two looks at a restore: each interrupts the keeper for some microseconds.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+
+/// Measures both.
+pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
+    let bytes = REGION_FACTOR * bench.region_bytes;
+    let kept = open(bench, bytes)?;
+    fill(kept.memory());
+    kept.close(bench)?;
+    let touches = first_touches(bench, bytes)?;
+    let mut raw = RawFile::create(&bench.scratch.path().join("raw"), bytes)
+        .map_err(BenchError::while_("writing the rival's file"))?;
+    let mut opened_ms = 0.0;
+    let ours = |_| {
+        let began = Instant::now();
+        let kept = open(bench, bytes)?;
+        opened_ms = began.elapsed().as_secs_f64() * 1e3;
+        while kept.store.status()?.restore_pages_left > 0 {
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        kept.discard()?;
+        Ok(bytes as f64 / seconds / 1e6)
+    };
+    let theirs =
+        |_| raw.read().map(|rate| rate / 1e6).map_err(BenchError::while_("reading the rival's file"));
+    let measured = bench.alternate(bench.rounds, &[], ours, theirs)?;
+    let note = format!("of the last restore, {opened_ms:.0} ms went into opening; {}", measured.others);
+    let rival = "raw O_DIRECT reads, 1 MiB, 4 in flight";
+    Ok(vec![
+        Figure::alone("open.first_touch", "ms", &touches, &Reach::AtMost(50.0)),
+        Figure::beside("restore.bandwidth", rival, "MB/s", &measured.rounds, &Reach::AtLeast(0.9))
+            .with_note(note),
+    ])
+}
+
+fn open(bench: &Bench, bytes: u64) -> Result<Kept, BenchError> {
+    Kept::open(bench, "restore", BUDGET, Tracking::Transparent, bytes)
+}
+
+/// Milliseconds from opening the store to the first byte of a random page.
+fn first_touches(bench: &Bench, bytes: u64) -> Result<Vec<f64>, BenchError> {
+    let mut random = Random::new(1);
+    let mut touches = Vec::new();
+    for _ in 0..bench.rounds {
+        let page = random.below(bytes / PAGE_SIZE as u64) as usize;
+        let began = Instant::now();
+        let kept = open(bench, bytes)?;
+        let first = kept.memory().load(page * PAGE_SIZE);
+        touches.push(began.elapsed().as_secs_f64() * 1e3);
+        assert_eq!(first, (page + 1) as u8, "the page came back as it was written");
+        kept.discard()?;
+    }
+    Ok(touches)
+}

@@ -1,0 +1,69 @@
+//! How fast a save is beside raw writes, and what tracking costs in memory: `save.bandwidth`,
+//! `memory.overhead`.
+//!
+//! Half of a region twice the size is dirtied, page by page in random order. A save's time is that of
+//! the whole call: freeze, copies, checksums, writes, commit record, flush. The rival neither copies
+//! nor flushes.
+
+use std::time::Instant;
+
+use wattkeep::{PAGE_SIZE, Tracking};
+
+use super::fault::{fill, shuffled, write_each};
+use super::kept::Kept;
+use super::process::resident_bytes;
+use super::raw::RawFile;
+use super::{Bench, BenchError, UNLIMITED};
+use crate::measure::{Figure, Reach, Rounds};
+
+/// Measures both.
+pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
+    let dirty_pages = (bench.region_bytes / PAGE_SIZE as u64) as usize;
+    let kept = Kept::open(bench, "save", UNLIMITED, Tracking::Transparent, 2 * bench.region_bytes)?;
+    let mut raw = RawFile::create(&bench.scratch.path().join("raw"), bench.region_bytes)
+        .map_err(BenchError::while_("writing the rival's file"))?;
+    fill(kept.memory());
+    let mut commit_ms = 0.0;
+    let ours = |round: usize| {
+        let order = shuffled(2 * dirty_pages, round as u64);
+        kept.make_clean()?;
+        write_each(kept.memory(), &order[..dirty_pages], round as u64 + 1);
+        let began = Instant::now();
+        let report = kept.store.save()?;
+        let seconds = began.elapsed().as_secs_f64();
+        kept.store.resume()?;
+        commit_ms = report.commit_ms;
+        Ok(report.pages as f64 * PAGE_SIZE as f64 / seconds / 1e6)
+    };
+    let theirs = |_| {
+        let rate = raw.write().map_err(BenchError::while_("writing the rival's file"))?;
+        raw.flush().map_err(BenchError::while_("flushing the rival's file"))?;
+        Ok(rate / 1e6)
+    };
+    let measured = bench.alternate(bench.rounds, &[kept.store.keeper_pid()], ours, theirs)?;
+    let note = format!("flush and commit took {commit_ms:.1} ms of the last save; {}", measured.others);
+    let rival = "raw O_DIRECT writes, 1 MiB, 4 in flight";
+    let bandwidth = Figure::beside("save.bandwidth", rival, "MB/s", &measured.rounds, &Reach::AtLeast(0.9))
+        .with_note(note);
+    let overhead = overhead(&kept)?;
+    kept.close(bench)?;
+    Ok(vec![overhead, bandwidth])
+}
+
+fn overhead(kept: &Kept) -> Result<Figure, BenchError> {
+    let status = kept.store.status()?;
+    let grown = resident_bytes(status.keeper_pid).saturating_sub(kept.keeper_bytes_before);
+    let mut rounds = Rounds::default();
+    rounds.push(status.tracking_bytes as f64, kept.region.len() as f64);
+    let mebibytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+    let note = format!(
+        "the keeper counts {:.1} MiB for words, notes, index, policy and queues; its resident memory grew by {:.1} MiB \
+         ({:.2} % of the region), staging buffers of fixed size included, from {:.1} MiB before the region was opened",
+        mebibytes(status.tracking_bytes),
+        mebibytes(grown),
+        grown as f64 * 100.0 / kept.region.len() as f64,
+        mebibytes(kept.keeper_bytes_before),
+    );
+    let figure = Figure::beside("memory.overhead", "region size", "bytes", &rounds, &Reach::AtMost(0.01));
+    Ok(figure.with_note(note))
+}
