@@ -71,7 +71,10 @@ pub(crate) struct Scanner<'a, D: Disk> {
 
 impl<'a, D: Disk> Scanner<'a, D> {
     pub(crate) fn new(disk: &'a mut D, geometry: Geometry, hasher: Hasher, uuid_low: u64) -> Self {
-        let scan = Scan::default();
+        // Room for all that can be there: growing would copy it several times. Memory is touched only
+        // where entries are found.
+        let most = geometry.segments() as usize * geometry.segment_entries() as usize;
+        let scan = Scan { entries: Vec::with_capacity(most), ..Scan::default() };
         Self { disk, geometry, hasher, uuid_low, scan, walks: Vec::new(), next_segment: 0 }
     }
 
