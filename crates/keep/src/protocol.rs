@@ -69,6 +69,11 @@ pub enum Request {
         /// The region's place in the session.
         index: u32,
     },
+    /// The client unmapped the region, or could not map it.
+    Detach {
+        /// The region's place in the session.
+        index: u32,
+    },
     /// Makes a region larger.
     Grow {
         /// The region's place in the session.

@@ -19,6 +19,8 @@ pub enum Purpose {
     Writeback,
     /// Moving live pages together.
     Cleaning,
+    /// The same while nothing is dirty and nobody may write: what a save has used is won back.
+    Refill,
     /// The power is going: everything that is free may be used.
     Save,
     /// Writing what is dirty at a consistent point.

@@ -72,6 +72,13 @@ impl<D: Disk> Store<D> {
         self.begin_at(head, Purpose::Cleaning, self.segment_entries() as usize)
     }
 
+    /// The same, and may take the save's reserve: only while nothing is dirty and nobody may write. A save
+    /// eats into its reserve; without this a store could end below what cleaning needs to begin.
+    pub fn begin_refill(&mut self, committed: bool) -> Result<Begin, StoreError> {
+        let head = if committed { Head::ColdCommitted } else { Head::ColdCurrent };
+        self.begin_at(head, Purpose::Refill, self.segment_entries() as usize)
+    }
+
     /// Drops the stored version of a page that has changed in memory, when it is not the committed
     /// one. The page must be written before the next commit, which is refused otherwise. `false`
     /// when nothing was dropped, and always while events wait for a poll: the version may be one

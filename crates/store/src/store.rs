@@ -261,7 +261,8 @@ impl<D: Disk> Store<D> {
     ///
     /// A save asks for all pages that remain: it then fills whole segments, and its reserve holds.
     pub fn begin(&mut self, purpose: Purpose, pages_wanted: usize) -> Result<Begin, StoreError> {
-        let head = if purpose == Purpose::Cleaning { Head::ColdCurrent } else { Head::Hot };
+        let cleaning = matches!(purpose, Purpose::Cleaning | Purpose::Refill);
+        let head = if cleaning { Head::ColdCurrent } else { Head::Hot };
         self.begin_at(head, purpose, pages_wanted)
     }
 
@@ -301,7 +302,7 @@ impl<D: Disk> Store<D> {
         }
         let reserve = self.superblock.save_reserve_segments;
         let floor = match purpose {
-            Purpose::Save => 0,
+            Purpose::Save | Purpose::Refill => 0,
             Purpose::Cleaning => reserve,
             Purpose::Writeback | Purpose::Checkpoint => writeback_floor(reserve),
         };

@@ -25,7 +25,7 @@ use super::guard::{Guard, Refusal};
 use super::predict::Predictor;
 use crate::control::block::{Control, Event, Freeze, PageRef, Words};
 use crate::control::page_word::{PINS_MAX, State, Word};
-use crate::limits::{CLIENT_WAIT, PAGE_SIZE, REGIONS_MAX, VICTIMS_RING};
+use crate::limits::{CLIENT_WAIT, FREEZE_PATIENCE, PAGE_SIZE, REGIONS_MAX, VICTIMS_RING};
 use crate::types::Tracking;
 
 /// How a fault ended.
@@ -153,8 +153,18 @@ impl Shared {
     }
 
     /// Protects every dirty page of every region, for a cut that only the client can make.
+    /// Grants that had begun before the freeze are waited for, and their pages closed, too.
     pub fn protect_everything(&self) {
+        let began = Instant::now();
+        while self.protect_what_is_open() && began.elapsed() < FREEZE_PATIENCE {
+            std::thread::yield_now();
+        }
+    }
+
+    /// One pass over all pages. True when some are still open, or about to be.
+    fn protect_what_is_open(&self) -> bool {
         self.visitors.fetch_add(1, Ordering::SeqCst);
+        let mut busy = false;
         for region in 0..REGIONS_MAX as u32 {
             let Some(tracked) = self.tracked(region).filter(|tracked| tracked.tracking.protects()) else {
                 continue;
@@ -162,6 +172,8 @@ impl Shared {
             let mut run: Option<(PageRef, u32)> = None;
             for page in 0..tracked.pages() {
                 if !self.claim_victim(PageRef { region, page }) {
+                    let state = tracked.words.of(page).load().state();
+                    busy |= matches!(state, State::Granting | State::Dirty | State::Protecting);
                     self.close_run(run.take());
                 } else {
                     run =
@@ -171,6 +183,7 @@ impl Shared {
             self.close_run(run);
         }
         self.visitors.fetch_sub(1, Ordering::SeqCst);
+        busy
     }
 
     fn tracked(&self, region: u32) -> Option<&Tracked> {
@@ -345,7 +358,11 @@ impl Tracked {
         if control.freeze() != Freeze::None {
             return Step::Wait;
         }
-        let wanted = self.predictor.run_at(page, control.ledger.0.permits().free());
+        let wanted = match self.tracking {
+            // A guess would open pages that nobody announced.
+            Tracking::Checking => 1,
+            _ => self.predictor.run_at(page, control.ledger.0.permits().free()),
+        };
         let taken = control.ledger.0.take(wanted);
         if taken == 0 {
             return Step::Wait;

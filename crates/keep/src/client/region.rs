@@ -60,6 +60,20 @@ impl Region {
     pub(super) fn open(session: Arc<Session>, request: &RegionRequest) -> Result<Self, SessionError> {
         let (reply, fds) = session.ask(&Request::OpenRegion(request.clone()), &[])?;
         let Reply::Region(reply) = reply else { return Err(unexpected(&reply)) };
+        let index = reply.index;
+        let opened = Self::attach(session.clone(), request, reply, fds);
+        if opened.is_err() {
+            let _ = session.done(Request::Detach { index });
+        }
+        opened
+    }
+
+    fn attach(
+        session: Arc<Session>,
+        request: &RegionRequest,
+        reply: RegionReply,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Self, SessionError> {
         let [memory, words] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| SessionError::KeeperGone)?;
         let mode = session.mode().mode;
         let mapping = Self::map(&reply, &memory, mode, &request.name)?;
@@ -268,6 +282,8 @@ impl Drop for Region {
         self.mapping = None;
         // SAFETY: 1: withdrawn, unmapped, owned by us. 2: the caller's threads are done with it.
         drop(unsafe { Box::from_raw(self.tracked) });
+        // A keeper that is gone needs no news.
+        let _ = self.session.done(Request::Detach { index: self.index });
         self.session.regions_open.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -262,6 +262,12 @@ impl Session {
         request: &Request,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), SessionError> {
+        if std::process::id() != self.owner_pid {
+            return Err(SessionError::Refused(format!(
+                "the store was opened by process {}: a forked child opens a store of its own",
+                self.owner_pid
+            )));
+        }
         let socket = self.socket.lock().map_err(|_| SessionError::KeeperGone)?;
         ask(socket.as_fd(), request, fds)
     }
@@ -308,6 +314,12 @@ pub fn ask(
     fds: &[BorrowedFd<'_>],
 ) -> Result<(Reply, Vec<OwnedFd>), SessionError> {
     let bytes = serde_json::to_vec(request).map_err(|e| SessionError::System(io::Error::other(e)))?;
+    if bytes.len() > MESSAGE_MAX {
+        let len = bytes.len();
+        let message =
+            format!("a request of {len} bytes is too long ({MESSAGE_MAX} at most): use shorter names");
+        return Err(SessionError::Refused(message));
+    }
     socket::send(socket, &bytes, fds).map_err(|_| SessionError::KeeperGone)?;
     let mut answer = vec![0; MESSAGE_MAX];
     let Ok(Some((len, fds))) = socket::receive(socket, &mut answer) else {

@@ -114,6 +114,7 @@ impl<D: Disk> Keeper<D> {
     fn cut_checkpoint(&mut self) -> bool {
         self.quiesce();
         self.control.set_freeze(Freeze::Checkpoint);
+        self.ask_client_to_protect();
         let frozen = self.freeze(State::Held);
         let given_up = !frozen.unsettled.is_empty();
         if given_up {
@@ -232,6 +233,10 @@ impl<D: Disk> Keeper<D> {
         self.quiesce();
         let quiesce_ms = ms(began);
         self.control.set_freeze(Freeze::Save);
+        if !self.ask_client_to_protect() {
+            // Its pages stay open: it must not run on while they are saved.
+            self.stop_client();
+        }
         let mut report = self.write_everything(CommitKind::Save, began)?;
         report.quiesce_ms = quiesce_ms;
         self.phase = Phase::Saved;
@@ -256,6 +261,7 @@ impl<D: Disk> Keeper<D> {
         if self.phase == Phase::Saved {
             // From the next store on, the save is not everything any more.
             self.store.mark_running()?;
+            self.refill_reserve()?;
             self.phase = Phase::Running;
             self.control.set_freeze(Freeze::None);
         }
@@ -349,7 +355,6 @@ impl<D: Disk> Keeper<D> {
     /// Protects every dirty page and moves it to `to`. Copies in flight are left alone.
     fn freeze(&mut self, to: State) -> Frozen {
         let mut patience = FREEZE_PATIENCE;
-        self.ask_client_to_protect();
         let mut frozen = Frozen::default();
         for index in 0..self.regions.len() {
             for first in (0..self.regions[index].pages).step_by(BLOCK as usize) {
@@ -382,7 +387,7 @@ impl<D: Disk> Keeper<D> {
                 }
             }
         }
-        if region.tracking.protects() && region.has_guard() {
+        if region.tracking.protects() {
             protect_pages(region, &open);
         }
         for page in open {
@@ -408,12 +413,14 @@ enum Stand {
 /// word is exchanged for exactly what was seen, and looked at again when it moved.
 fn freeze_page(region: &KeptRegion, page: u32, patience: &mut Duration, to: State) -> Stand {
     let word = region.word(page);
-    let client_lives = region.has_guard() || region.tracking == Tracking::Explicit;
+    let client_lives = !region.is_detached();
     loop {
         let now = wait_until_settled(word, patience, client_lives);
         match now.state() {
             State::Held => return Stand::Settled,
             State::Queued if word.exchange(now, now.to(to)) => return Stand::Settled,
+            // Only the client can close it, and it did not.
+            State::Dirty if region.tracking.protects() && !region.has_guard() => return Stand::Unsettled,
             // A store that was announced to a protected page and is not done yet will fault, and wait.
             State::Dirty if now.pins() == 0 || region.tracking.protects() => {
                 if word.exchange(now, now.to(State::Protecting)) {

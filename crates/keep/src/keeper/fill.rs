@@ -228,9 +228,7 @@ impl<D: Disk> Keeper<D> {
         let Some((slot, first)) = run.first() else { return Ok(()) };
         let at = (slot - first_slot) as usize * PAGE_SIZE;
         let region = &mut self.regions[first.region as usize];
-        if !region.fill(first.page, &buffer[at..at + run.len() * PAGE_SIZE])? {
-            return Ok(());
-        }
+        region.fill(first.page, &buffer[at..at + run.len() * PAGE_SIZE])?;
         region.absent -= run.len() as u32;
         for (_, page) in run {
             region.settle(page.page, State::Absent, State::Clean);

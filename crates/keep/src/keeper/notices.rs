@@ -80,14 +80,15 @@ impl<D: Disk> Keeper<D> {
         false
     }
 
-    /// With mprotect only the client can protect its pages. Stops it when it does not.
-    pub(super) fn ask_client_to_protect(&mut self) {
-        if self.options.fault_mode != FaultMode::Mprotect || self.client.notices.is_none() {
-            return;
-        }
-        if self.client.ask(&Notice::Protect, &Notice::Protected, CLIENT_PROTECTS) {
-            return;
-        }
+    /// With mprotect only the client can protect its pages. False when it did not.
+    pub(super) fn ask_client_to_protect(&mut self) -> bool {
+        self.options.fault_mode != FaultMode::Mprotect
+            || self.client.notices.is_none()
+            || self.client.ask(&Notice::Protect, &Notice::Protected, CLIENT_PROTECTS)
+    }
+
+    /// Stops a client whose pages are open, for good.
+    pub(super) fn stop_client(&mut self) {
         let client = i32::try_from(self.client.pid).ok().and_then(Pid::from_raw);
         if let Some(client) = client.filter(|_| self.client.pid != std::process::id()) {
             let _ = kill_process(client, Signal::STOP);

@@ -44,6 +44,9 @@ pub struct KeptRegion {
     memory_fd: OwnedFd,
     words_fd: OwnedFd,
     guard: Option<OwnedFd>,
+    /// The client has no mapping of it any more.
+    detached: bool,
+    sealed: bool,
     /// A listed mark and a count of copies in flight, per page.
     notes: Vec<u8>,
     /// Pages not yet filled from the store.
@@ -77,6 +80,8 @@ impl KeptRegion {
             memory_fd,
             words_fd,
             guard: None,
+            detached: false,
+            sealed: false,
             notes: vec![0; pages as usize],
             absent: 0,
         })
@@ -90,13 +95,26 @@ impl KeptRegion {
     /// The client has mapped the memory: nobody else may, and our own mapping becomes read-only.
     pub fn seal(&mut self, guard: Option<OwnedFd>) -> io::Result<()> {
         self.guard = guard;
+        self.detached = false;
+        self.sealed = true;
         self.memory.set_access(Access::Read)?;
         Ok(memfd::seal_writers(&self.memory_fd)?)
     }
 
-    /// The client's memory is gone: nothing can be protected, and nothing needs to be.
+    /// The client's mapping is gone: nothing can be protected, and nothing needs to be.
     pub fn forget_client(&mut self) {
         self.guard = None;
+        self.detached = true;
+    }
+
+    /// The client has no mapping of it any more.
+    pub fn is_detached(&self) -> bool {
+        self.detached
+    }
+
+    /// A client has, or had, its memory: nobody can map it for writing again.
+    pub fn is_sealed(&self) -> bool {
+        self.sealed
     }
 
     /// A page's name in the store.
@@ -183,34 +201,36 @@ impl KeptRegion {
         let _ = page;
     }
 
-    /// Takes the right to store to `pages` pages away from the client. Without a descriptor (mprotect,
-    /// or a client that is gone) only the client itself could: then this answers `false`.
+    /// Takes the right to store to `pages` pages away from the client. Without a descriptor (mprotect)
+    /// only the client itself could: then this answers `false`. A mapping that is gone is protected.
     pub fn protect(&self, page: u32, pages: u32) -> bool {
+        if self.detached {
+            return true;
+        }
         let Some(guard) = &self.guard else { return false };
         loop {
             let start = self.address as usize + page as usize * PAGE_SIZE;
             // SAFETY: 3.
             match unsafe { uffd::write_protect(guard.as_fd(), start, pages as usize * PAGE_SIZE, true) } {
                 Err(Errno::AGAIN) => {}
+                Err(Errno::NOENT | Errno::SRCH) => return true,
                 other => return other.is_ok(),
             }
         }
     }
 
-    /// The keeper can protect the client's pages from outside.
+    /// The keeper can protect the client's pages from outside, or need not.
     pub fn has_guard(&self) -> bool {
-        self.guard.is_some()
+        self.guard.is_some() || self.detached
     }
 
-    /// Fills missing pages with `bytes`, whole pages, protected where the region protects. False when
-    /// the client is gone: then they are still missing, and nobody wants them.
-    pub fn fill(&self, page: u32, bytes: &[u8]) -> io::Result<bool> {
+    /// Fills missing pages with `bytes`, whole pages, protected where the region protects.
+    pub fn fill(&self, page: u32, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let at = page as usize * PAGE_SIZE + done;
             let Some(guard) = &self.guard else {
-                self.fill_directly(at, &bytes[done..]);
-                return Ok(true);
+                return self.fill_directly(at, &bytes[done..]);
             };
             let rest = &bytes[done..];
             let target = self.address as usize + at;
@@ -220,18 +240,22 @@ impl KeptRegion {
             } {
                 Ok(copied) => done += copied,
                 Err(Errno::AGAIN) => {}
-                Err(Errno::SRCH) => return Ok(false),
+                // The mapping is gone, or the client is. Cleaning moves pages from memory: fill it all the same.
+                Err(Errno::NOENT | Errno::SRCH) => return self.fill_directly(at, rest),
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Before the client has the region: plain stores into memory that is ours alone.
-    fn fill_directly(&self, at: usize, bytes: &[u8]) {
+    /// Before the client has the region, or after it let go: plain stores into memory that is ours alone.
+    fn fill_directly(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
         assert!(at + bytes.len() <= self.memory.len());
+        // Mapped before the seal, so that the kernel lets us write again.
+        self.memory.set_access(Access::ReadWrite)?;
         // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.start().add(at), bytes.len()) }
+        Ok(())
     }
 
     /// Moves a page on from a state that only the keeper leaves, and wakes who waited for it.

@@ -1,11 +1,12 @@
 //! Keeps free segments in the log: re-appends live pages from memory, or asks for a checkpoint when it
 //! is the last commit's old versions that hold the space.
 //!
-//! Only pages that are clean in memory are moved, and only if they stay clean while they are copied;
+//! Pages that are clean in memory are moved, if they stay clean while they are copied; pages that are not
+//! in memory (of regions that are not open, or still to be restored) are read from the log;
 //! a page that is dirty has its newest version in memory, and its old one is dropped.
 
-use wattkeep_store::disk::Disk;
-use wattkeep_store::{Begin, CleaningAdvice};
+use wattkeep_store::disk::{Disk, Wait};
+use wattkeep_store::{Begin, CleaningAdvice, Purpose};
 
 use super::engine::{Keeper, KeeperError};
 use super::write::MOVED;
@@ -25,11 +26,28 @@ impl<D: Disk> Keeper<D> {
                 Ok(self.begin_checkpoint(None))
             }
             CleaningAdvice::Clean if self.filling.pending() => Ok(false),
-            CleaningAdvice::Clean => self.clean_segments(),
+            CleaningAdvice::Clean => self.clean_segments(Purpose::Cleaning),
         }
     }
 
-    fn clean_segments(&mut self) -> Result<bool, KeeperError> {
+    /// Wins back what saves have used of their reserve, before anybody may write: at the opening of a
+    /// store, and when writers go on after a save.
+    pub(super) fn refill_reserve(&mut self) -> Result<(), KeeperError> {
+        // A pass frees at least one segment, or nothing more can be freed.
+        for _ in 0..self.store.status().segments {
+            if self.store.cleaning_needed() != CleaningAdvice::Clean
+                || !self.clean_segments(Purpose::Refill)?
+            {
+                break;
+            }
+            while self.moved_until > self.acknowledged || self.store.status().waiting_for_flush > 0 {
+                self.reap(Wait::One)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clean_segments(&mut self, purpose: Purpose) -> Result<bool, KeeperError> {
         // The log counts a moved page at its old place until its move is acknowledged: a second pass
         // before that would choose the same segments again.
         if self.in_flight_batches >= BATCHES_IN_FLIGHT || self.moved_until > self.acknowledged {
@@ -38,17 +56,26 @@ impl<D: Disk> Keeper<D> {
         let candidates = self.store.cleaning_candidates();
         let (committed, current): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|page| self.store.is_committed(*page));
-        let mut moved = self.move_pages(&committed, true)?;
-        moved |= self.move_pages(&current, false)?;
+        let mut moved = self.move_pages(&committed, true, purpose)?;
+        moved |= self.move_pages(&current, false, purpose)?;
         self.counters.cleaning_passes += u64::from(moved);
         Ok(moved)
     }
 
-    fn move_pages(&mut self, pages: &[PageId], committed: bool) -> Result<bool, KeeperError> {
+    fn move_pages(
+        &mut self,
+        pages: &[PageId],
+        committed: bool,
+        purpose: Purpose,
+    ) -> Result<bool, KeeperError> {
         let mut rest = pages;
         let mut moved = false;
         while !rest.is_empty() {
-            let Begin::Batch(mut batch) = self.store.begin_cleaning(committed)? else { break };
+            let begun = match purpose {
+                Purpose::Refill => self.store.begin_refill(committed)?,
+                _ => self.store.begin_cleaning(committed)?,
+            };
+            let Begin::Batch(mut batch) = begun else { break };
             let count = rest.len().min(batch.room());
             for page in &rest[..count] {
                 if let Err(e) = self.move_page(*page, committed, &mut batch) {
@@ -69,11 +96,20 @@ impl<D: Disk> Keeper<D> {
         committed: bool,
         batch: &mut wattkeep_store::Batch,
     ) -> Result<(), KeeperError> {
-        let Some(region) = self.regions.iter().find(|region| region.id == id.region) else { return Ok(()) };
+        let Some(region) = self.regions.iter().find(|region| region.id == id.region) else {
+            self.move_stored(id, batch);
+            return Ok(());
+        };
         let word = region.word(id.page);
         let before = word.load();
+        if before.state() == State::Absent {
+            self.move_stored(id, batch);
+            return Ok(());
+        }
         if before.state() != State::Clean {
-            if before.state().holds_permit() && !committed && region.copies_in_flight(id.page) == 0 {
+            // A grant may yet turn back to clean; then nothing would write the page again.
+            let dirty = before.state().holds_permit() && before.state() != State::Granting;
+            if dirty && !committed && region.copies_in_flight(id.page) == 0 {
                 self.store.forget_latest(id);
                 self.counters.forgotten_pages += 1;
             }
@@ -95,5 +131,14 @@ impl<D: Disk> Keeper<D> {
         }
         batch.push(id, checksum, MOVED);
         Ok(())
+    }
+
+    /// A page that is not in memory comes from the log. A damaged one stays where it is.
+    fn move_stored(&mut self, id: PageId, batch: &mut wattkeep_store::Batch) {
+        let staged = batch.next_page();
+        if matches!(self.store.read_page_blocking(id, staged), Ok(true)) {
+            let checksum = self.store.hash(staged);
+            batch.push(id, checksum, MOVED);
+        }
     }
 }

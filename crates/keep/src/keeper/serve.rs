@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use wattkeep_power::spec;
 use wattkeep_store::disk::Disk;
 use wattkeep_store::{
@@ -24,7 +25,8 @@ use super::engine::{Keeper, KeeperError, Phase};
 use super::notices::ClientLine;
 use super::pages::KeptRegion;
 use super::place;
-use crate::control::block::Control;
+use crate::control::block::{Control, PageRef};
+use crate::control::page_word::State;
 use crate::limits::{KEEPER_NAP, MESSAGE_MAX, PAGE_SIZE, REGIONS_MAX, RESERVE_MIN_BYTES};
 use crate::protocol::{PROTOCOL, RegionReply, RegionRequest, Reply, Request, SOCKET_NAME, SessionOptions};
 use crate::types::{FaultMode, RegionId, Tracking};
@@ -32,12 +34,19 @@ use crate::types::{FaultMode, RegionId, Tracking};
 /// How long an opening waits for a keeper that is still writing the last session out.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long an opening waits for a keeper that seems to serve somebody: a killed program's keeper learns
+/// of the kill a moment later than whoever starts the program again.
+const RESTART_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Time without work after which the keeper naps. Under load news comes every few microseconds, and a
 /// client that must ring a sleeping keeper pays several of them.
 const RESTLESS: Duration = Duration::from_micros(200);
 
 /// How often a busy keeper looks at its sockets.
 const SOCKETS_EVERY: Duration = Duration::from_millis(1);
+
+/// Descriptors that the keeper always looks at; visitors come behind them.
+const FIXED: usize = 5;
 
 /// Connections beside the client's.
 const VISITORS_MAX: usize = 16;
@@ -57,6 +66,8 @@ struct Server {
     visitors: Vec<(u64, OwnedFd)>,
     next_visitor: u64,
     client_pid: u32,
+    /// Readable when the client has ended; `None` for a keeper in a thread of it.
+    client_process: Option<OwnedFd>,
     bell: OwnedFd,
 }
 
@@ -104,6 +115,12 @@ fn peer_pid(socket: &OwnedFd) -> u32 {
         .map_or(0, |peer| peer.pid.as_raw_nonzero().get().unsigned_abs())
 }
 
+/// A descriptor that becomes readable when the process ends, unless it is ours.
+fn watch(pid: u32) -> Option<OwnedFd> {
+    let pid = i32::try_from(pid).ok().filter(|_| pid != std::process::id()).and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
 fn reply(socket: BorrowedFd<'_>, reply: &Reply, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(reply).map_err(io::Error::other)?;
     socket::send(socket, &bytes, fds)
@@ -131,6 +148,7 @@ impl Server {
         let listener = socket::listen_at(directory_fd.as_fd(), Path::new(SOCKET_NAME)).map_err(system)?;
         let client_pid = line.pid;
         let mut keeper = Keeper::new(store, control, line, options, budget);
+        keeper.refill_reserve().map_err(|e| e.to_string())?;
         keeper.apply_budget()?;
         let server = Self {
             keeper,
@@ -140,6 +158,7 @@ impl Server {
             visitors: Vec::new(),
             next_visitor: CLIENT + 1,
             client_pid,
+            client_process: watch(client_pid),
             bell,
         };
         Ok((server, control_fd, recovered))
@@ -192,6 +211,7 @@ impl Server {
                 Some(self.bell.as_fd()),
                 self.listener.as_ref().map(AsFd::as_fd),
                 disk,
+                self.client_process.as_ref().map(AsFd::as_fd),
             ];
             let sockets =
                 fixed.into_iter().chain(self.visitors.iter().map(|(_, socket)| Some(socket.as_fd())));
@@ -207,7 +227,11 @@ impl Server {
         if ready[0] && self.answer(client, CLIENT) == Next::End {
             return Next::End;
         }
-        for number in (0..self.visitors.len()).rev().filter(|number| ready[4 + number]) {
+        // Its socket may live on, in a child that it forked.
+        if self.client_process.is_some() && ready[FIXED - 1] {
+            return self.end(None);
+        }
+        for number in (0..self.visitors.len()).rev().filter(|number| ready[FIXED + number]) {
             let (id, socket) = self.visitors.swap_remove(number);
             if self.answer(&socket, id) == Next::Go {
                 self.visitors.push((id, socket));
@@ -297,6 +321,10 @@ impl Server {
                 keeper.attach(index as usize, fds.pop()).map_err(|e| e.to_string())?;
                 Reply::Done
             }
+            Request::Detach { index } => {
+                keeper.detach(index as usize)?;
+                Reply::Done
+            }
             Request::Grow { index, bytes } => {
                 keeper.grow(index as usize, bytes)?;
                 Reply::Done
@@ -378,10 +406,12 @@ fn open_store(
         let store = Store::create_in(directory, &mut CreateOptions::default()).map_err(|e| e.to_string())?;
         return Ok((store, None));
     }
-    let deadline = Instant::now() + LOCK_PATIENCE;
+    let began = Instant::now();
+    let worth_waiting =
+        || began.elapsed() < RESTART_PATIENCE || began.elapsed() < LOCK_PATIENCE && is_draining(directory);
     let disk = loop {
         match UringDisk::open(directory) {
-            Err(FileError::InUse { .. }) if Instant::now() < deadline && is_draining(directory) => {
+            Err(FileError::InUse { .. }) if worth_waiting() => {
                 std::thread::yield_now();
                 let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 5_000_000 });
             }
@@ -432,8 +462,8 @@ impl<D: Disk> Keeper<D> {
                 "a session maps at most {REGIONS_MAX} regions: open the store a second time later"
             ));
         }
-        if self.regions.iter().any(|region| region.name == request.name) {
-            return Err(format!("region '{}' is open already in this program", request.name));
+        if let Some(index) = self.regions.iter().position(|region| region.name == request.name) {
+            return self.open_again(index);
         }
         let id = match self.store.region_by_name(&request.name) {
             Some(record) => record.id,
@@ -454,10 +484,55 @@ impl<D: Disk> Keeper<D> {
         let index = self.regions.len() - 1;
         self.mark_absent(index);
         if self.options.fill_ahead || self.options.fault_mode == FaultMode::Mprotect {
+            let lost_before = self.counters.lost_pages;
             self.fill_now(index).map_err(|e| e.to_string())?;
+            let lost = self.counters.lost_pages - lost_before;
+            if lost > 0 && self.options.fault_mode == FaultMode::Mprotect {
+                // Nothing faults on a page that reads as zeros.
+                self.regions.truncate(index);
+                return Err(format!(
+                    "{lost} pages of region '{}' are damaged in the store, and with fault mode mprotect they \
+                     would read as zeros: run 'wattkeep check', then open with fault mode 'signal' or 'monitor'",
+                    request.name
+                ));
+            }
         }
         self.store.mark_running().map_err(|e| e.to_string())?;
         Ok(RegionReply { index: index as u32, pages, reserve_pages: reserve, address, tracking })
+    }
+
+    /// A region that could not be mapped may be asked for again. One that was mapped may not: its memory
+    /// is sealed against a second mapping.
+    fn open_again(&mut self, index: usize) -> Result<RegionReply, String> {
+        let region = &self.regions[index];
+        let name = &region.name;
+        match (region.is_detached(), region.is_sealed()) {
+            (true, false) => Ok(RegionReply {
+                index: index as u32,
+                pages: region.pages,
+                reserve_pages: region.reserve(),
+                address: region.address,
+                tracking: region.tracking,
+            }),
+            (true, true) => Err(format!(
+                "region '{name}' was closed: close the store and open it again to open the region again"
+            )),
+            (false, _) => Err(format!("region '{name}' is open already in this program")),
+        }
+    }
+
+    /// The client has no mapping of the region any more: what is dirty there waits for its copy.
+    pub fn detach(&mut self, index: usize) -> Result<(), String> {
+        let Some(region) = self.regions.get_mut(index) else {
+            return Err("no such region in this session".into());
+        };
+        region.forget_client();
+        for page in 0..region.pages {
+            if region.word(page).try_advance(State::Dirty, State::Queued).is_some() {
+                self.queue.push_back(PageRef { region: index as u32, page });
+            }
+        }
+        Ok(())
     }
 
     fn create_region(&mut self, request: &RegionRequest) -> Result<RegionId, String> {
