@@ -141,6 +141,18 @@ impl Process {
         let _ = self.0.wait();
     }
 
+    /// What it, and its keeper, have said so far on standard error.
+    pub fn said(&mut self) -> String {
+        use std::io::Read;
+        let Some(stderr) = &mut self.0.stderr else { return String::new() };
+        let mut bytes = vec![0; 1 << 16];
+        let mut fds = libc::pollfd { fd: stderr.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: 2: one descriptor of ours.
+        let ready = unsafe { libc::poll(&mut fds, 1, 100) };
+        let len = if ready > 0 { stderr.read(&mut bytes).unwrap_or(0) } else { 0 };
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    }
+
     pub fn signal(&self, signal: i32) {
         send(self.pid(), signal);
     }
@@ -260,4 +272,16 @@ pub fn poke(address: usize, value: u64) {
 pub fn peek(address: usize) -> u64 {
     // SAFETY: 1: as above.
     unsafe { std::ptr::with_exposed_provenance::<u64>(address).read_volatile() }
+}
+
+/// Forks a child that sleeps and ends; it touches nothing. Returns its process id.
+pub fn fork_sleeper(time: Duration) -> i32 {
+    // SAFETY: 2: the child makes two async-signal-safe calls and never returns.
+    match unsafe { libc::fork() } {
+        0 => unsafe {
+            libc::sleep(time.as_secs() as u32);
+            libc::_exit(0)
+        },
+        child => child,
+    }
 }
