@@ -423,8 +423,7 @@ fn region_size(text: &str) -> Result<u64, String> {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    // Written so that what is not a number is refused, too.
-    if seconds >= 0.1 && seconds <= 86_400.0 { Ok(seconds) } else { Err("from 0.1 to 86400".to_owned()) }
+    if (0.1..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.1 to 86400".to_owned()) }
 }
 
 fn window(text: &str) -> Result<u64, String> {

@@ -87,7 +87,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 
 /// A bar of `width` characters, `part` of `whole` filled.
 pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
-    let filled = if whole == 0 { 0 } else { (part.min(whole) * width as u64 / whole) as usize };
+    let filled = (part.min(whole) * width as u64).checked_div(whole).unwrap_or(0) as usize;
     format!("{}{}", "█".repeat(filled), "░".repeat(width - filled))
 }
 

@@ -79,12 +79,12 @@ struct Now {
 
 impl Now {
     fn of(args: &BudgetArgs) -> Result<Self, Failure> {
-        if let Some(line) = KeeperLine::connect(&args.store) {
-            if let Ok(status) = line.status() {
-                let bytes: u64 = status.regions.iter().map(|region| region.bytes).sum();
-                let (budget_pages, region_pages) = (status.budget_pages, bytes / text::PAGE);
-                return Ok(Self { line: Some(line), budget_pages, region_pages });
-            }
+        if let Some(line) = KeeperLine::connect(&args.store)
+            && let Ok(status) = line.status()
+        {
+            let bytes: u64 = status.regions.iter().map(|region| region.bytes).sum();
+            let (budget_pages, region_pages) = (status.budget_pages, bytes / text::PAGE);
+            return Ok(Self { line: Some(line), budget_pages, region_pages });
         }
         let (store, _) = opened::read_only(&args.store)?;
         let (budget_pages, region_pages) = (store.budget_pages(), opened::region_pages(&store));

@@ -15,10 +15,10 @@ use crate::opened::{self, PageLog};
 use crate::text::{self, PAGE};
 
 pub(crate) fn run(place: &Path) -> Result<Answer, Failure> {
-    if let Some(line) = KeeperLine::connect(place) {
-        if let Ok(status) = line.status() {
-            return Ok(running(place, &status));
-        }
+    if let Some(line) = KeeperLine::connect(place)
+        && let Ok(status) = line.status()
+    {
+        return Ok(running(place, &status));
     }
     let (store, recovery) = opened::read_only(place)?;
     Ok(at_rest(place, &store, &recovery))

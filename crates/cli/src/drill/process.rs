@@ -99,11 +99,8 @@ impl DrillChild {
 
     /// An error if the child cannot go on.
     pub(crate) fn check(&mut self) -> Result<(), Failure> {
-        match self.news.try_recv() {
-            Ok(ChildNews::Failed { cause, exit }) => {
-                return Err(Failure::new(Exit::from_number(exit), cause));
-            }
-            Ok(_) | Err(_) => {}
+        if let Ok(ChildNews::Failed { cause, exit }) = self.news.try_recv() {
+            return Err(Failure::new(Exit::from_number(exit), cause));
         }
         match self.child.try_wait() {
             Ok(None) => Ok(()),

@@ -87,11 +87,11 @@ fn remove_leftover(path: &Path) -> Result<(), Failure> {
         );
         return Err(Failure::new(Exit::Occupied, cause));
     }
-    if store_file(path).exists() {
-        if let Err(FileError::InUse { .. }) = UringDisk::open(path) {
-            let cause = format!("another drill runs in {place}; wait for it, or drill in another directory");
-            return Err(Failure::new(Exit::Occupied, cause));
-        }
+    if store_file(path).exists()
+        && let Err(FileError::InUse { .. }) = UringDisk::open(path)
+    {
+        let cause = format!("another drill runs in {place}; wait for it, or drill in another directory");
+        return Err(Failure::new(Exit::Occupied, cause));
     }
     std::fs::remove_dir_all(path).map_err(|error| Failure::system("remove", path, &error))
 }
