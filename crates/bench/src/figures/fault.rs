@@ -27,30 +27,47 @@ const ROUNDS_FACTOR: usize = 5;
 /// A round writes one page of so many.
 const PART: usize = 8;
 
+const RANDOM: &str = "fault.random";
+const SEQUENTIAL: &str = "fault.sequential";
+const CYCLE: &str = "fault.cycle";
 const BARE: &str = "bare SIGBUS handler";
 const BARE_CYCLE: &str = "bare SIGBUS handler and one protect";
 
 /// Measures all of them.
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
     let bytes = bench.region_bytes.min(REGION_BYTES_MAX);
+    let mut figures = with_free_permits(bench, bytes)?;
+    if bench.wants(CYCLE) {
+        figures.push(figure(CYCLE, BARE_CYCLE, cycle(bench, bytes)?, 1.25));
+    }
+    Ok(figures)
+}
+
+fn figure(id: &str, rival: &str, measured: Measured, reach: f64) -> Figure {
+    Figure::beside(id, rival, "µs", &measured.rounds, &Reach::AtMost(reach)).with_note(measured.others)
+}
+
+fn with_free_permits(bench: &mut Bench, bytes: u64) -> Result<Vec<Figure>, BenchError> {
+    let mut figures = Vec::new();
+    if !bench.wants(RANDOM) && !bench.wants(SEQUENTIAL) {
+        return Ok(figures);
+    }
     let kept = Kept::open(bench, "fault", UNLIMITED, Tracking::Transparent, bytes)?;
     let bare =
         BareTracker::new(bytes as usize, 0).map_err(BenchError::while_("preparing the bare handler"))?;
     fill(kept.memory());
     let pages = bytes as usize / PAGE_SIZE;
-    let random = beside_bare(bench, &kept, &bare, |round| shuffled(pages, round as u64))?;
-    let sequential = beside_bare(bench, &kept, &bare, |_| (0..pages).collect())?;
+    if bench.wants(RANDOM) {
+        let random = beside_bare(bench, &kept, &bare, |round| shuffled(pages, round as u64))?;
+        figures.push(figure(RANDOM, BARE, random, 1.2));
+    }
+    if bench.wants(SEQUENTIAL) {
+        let sequential = beside_bare(bench, &kept, &bare, |_| (0..pages).collect())?;
+        figures.push(figure(SEQUENTIAL, BARE, sequential, 0.25));
+    }
     drop(bare);
     kept.close(bench)?;
-    let cycle = cycle(bench, bytes)?;
-    let figure = |id, rival, measured: Measured, reach| {
-        Figure::beside(id, rival, "µs", &measured.rounds, &Reach::AtMost(reach)).with_note(measured.others)
-    };
-    Ok(vec![
-        figure("fault.random", BARE, random, 1.2),
-        figure("fault.sequential", BARE, sequential, 0.25),
-        figure("fault.cycle", BARE_CYCLE, cycle, 1.25),
-    ])
+    Ok(figures)
 }
 
 /// Gives every page bytes of its own.

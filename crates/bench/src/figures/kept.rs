@@ -16,6 +16,7 @@ use wattkeep_sys::map::Mapping;
 use super::memory::MappedMemory;
 use super::process::resident_bytes;
 use super::{Bench, BenchError};
+use crate::measure::Rounds;
 
 /// Checkpoints tried before pages that stay dirty are an error.
 const CHECKPOINTS_MAX: usize = 20;
@@ -96,11 +97,15 @@ impl Kept {
     }
 
     /// Closes the store, and keeps the highest dirty count for the bound.
-    pub(super) fn close(self, bench: &mut Bench) -> Result<Status, BenchError> {
+    pub(super) fn close(self, bench: &mut Bench) -> Result<(), BenchError> {
+        self.close_into(&mut bench.bounds)
+    }
+
+    /// The same, where `bounds` are kept elsewhere.
+    pub(super) fn close_into(self, bounds: &mut Rounds) -> Result<(), BenchError> {
         let status = self.store.status()?;
-        bench.bounds.push(f64::from(status.max_dirty_pages), f64::from(status.budget_pages));
-        self.discard()?;
-        Ok(status)
+        bounds.push(f64::from(status.max_dirty_pages), f64::from(status.budget_pages));
+        self.discard()
     }
 }
 

@@ -166,6 +166,8 @@ struct Bench {
     warm_up: Duration,
     keeper: KeeperPlace,
     quick: bool,
+    /// The one figure to measure; all of the benchmark's where there is none.
+    only: Option<String>,
     /// Highest dirty counts, beside the budgets they had to stay below.
     bounds: Rounds,
     scratch: Scratch,
@@ -189,13 +191,20 @@ impl Bench {
             warm_up: Duration::from_millis(warm_up_ms),
             keeper: options.keeper,
             quick: options.quick,
+            only: None,
             bounds: Rounds::default(),
             scratch: Scratch::new(&options.directory)?,
         })
     }
+
+    /// Whether the figure `id` is to be measured.
+    fn wants(&self, id: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only == id)
+    }
 }
 
-/// Measures the figures of benchmark `name`, or of all.
+/// Measures the figures of benchmark `name`, or of all. `fault` and `ycsb` also measure one figure
+/// alone, by its id.
 ///
 /// # Errors
 /// The name is unknown, a store fails, or the system refuses what a measurement needs.
@@ -207,7 +216,11 @@ pub fn run(name: &str, options: &Options) -> Result<Vec<Report>, BenchError> {
 }
 
 fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
-    let measure = match name {
+    let (benchmark, figure) = match name.split_once('.') {
+        Some((benchmark @ ("fault" | "ycsb"), _)) => (benchmark, Some(name.to_owned())),
+        _ => (name, None),
+    };
+    let measure = match benchmark {
         "fault" => fault::run,
         "save" => save::run,
         "restore" => restore::run,
@@ -215,9 +228,12 @@ fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
         "rivals" => rivals::run,
         _ => return Err(BenchError::UnknownName { name: name.to_owned() }),
     };
-    let mut bench = Bench::new(options)?;
-    let mut report = Report::new(name);
+    let mut bench = Bench { only: figure, ..Bench::new(options)? };
+    let mut report = Report::new(benchmark);
     report.figures = measure(&mut bench)?;
+    if report.figures.is_empty() {
+        return Err(BenchError::UnknownName { name: name.to_owned() });
+    }
     report.figures.push(Figure::worst(
         "bound.max_dirty",
         "dirty budget",

@@ -35,9 +35,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
         let began = Instant::now();
         let kept = open(bench, bytes)?;
         opened_ms = began.elapsed().as_secs_f64() * 1e3;
-        while kept.store.status()?.restore_pages_left > 0 {
-            std::thread::sleep(BETWEEN_LOOKS);
-        }
+        wait_until_full(&kept)?;
         let seconds = began.elapsed().as_secs_f64();
         kept.discard()?;
         Ok(bytes as f64 / seconds / 1e6)
@@ -58,6 +56,13 @@ fn open(bench: &Bench, bytes: u64) -> Result<Kept, BenchError> {
     Kept::open(bench, "restore", BUDGET, Tracking::Transparent, bytes)
 }
 
+fn wait_until_full(kept: &Kept) -> Result<(), BenchError> {
+    while kept.store.status()?.restore_pages_left > 0 {
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
+}
+
 /// Milliseconds from opening the store to the first byte of a random page.
 fn first_touches(bench: &Bench, bytes: u64) -> Result<Vec<f64>, BenchError> {
     let mut random = Random::new(1);
@@ -69,6 +74,7 @@ fn first_touches(bench: &Bench, bytes: u64) -> Result<Vec<f64>, BenchError> {
         let first = kept.memory().load(page * PAGE_SIZE);
         touches.push(began.elapsed().as_secs_f64() * 1e3);
         assert_eq!(first, (page + 1) as u8, "the page came back as it was written");
+        wait_until_full(&kept)?;
         kept.discard()?;
     }
     Ok(touches)

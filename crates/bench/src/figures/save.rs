@@ -7,47 +7,62 @@
 
 use std::time::Instant;
 
-use wattkeep::{PAGE_SIZE, Tracking};
+use wattkeep::{PAGE_SIZE, SaveReport, Tracking};
 
 use super::fault::{fill, shuffled, write_each};
 use super::kept::Kept;
 use super::process::resident_bytes;
 use super::raw::RawFile;
-use super::{Bench, BenchError, UNLIMITED};
+use super::{Bench, BenchError};
 use crate::measure::{Figure, Reach, Rounds};
+
+/// Above the dirty half, with what the keeper keeps free for the next epoch: nothing is cleaned ahead.
+const BUDGET: &str = "60%";
 
 /// Measures both.
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
-    let dirty_pages = (bench.region_bytes / PAGE_SIZE as u64) as usize;
-    let kept = Kept::open(bench, "save", UNLIMITED, Tracking::Transparent, 2 * bench.region_bytes)?;
     let mut raw = RawFile::create(&bench.scratch.path().join("raw"), bench.region_bytes)
         .map_err(BenchError::while_("writing the rival's file"))?;
-    fill(kept.memory());
+    let mut tracked = None;
+    let mut bounds = Rounds::default();
     let mut commit_ms = 0.0;
+    let shared = &*bench;
     let ours = |round: usize| {
-        let order = shuffled(2 * dirty_pages, round as u64);
-        kept.make_clean()?;
-        write_each(kept.memory(), &order[..dirty_pages], round as u64 + 1);
-        let began = Instant::now();
-        let report = kept.store.save()?;
-        let seconds = began.elapsed().as_secs_f64();
-        kept.store.resume()?;
+        let (kept, report, rate) = save_once(shared, round as u64)?;
         commit_ms = report.commit_ms;
-        Ok(report.pages as f64 * PAGE_SIZE as f64 / seconds / 1e6)
+        tracked = Some(overhead(&kept)?);
+        kept.close_into(&mut bounds)?;
+        let _ = std::fs::remove_dir_all(shared.scratch.path().join(NAME));
+        Ok(rate)
     };
     let theirs = |_| {
         let rate = raw.write().map_err(BenchError::while_("writing the rival's file"))?;
         raw.flush().map_err(BenchError::while_("flushing the rival's file"))?;
         Ok(rate / 1e6)
     };
-    let measured = bench.alternate(bench.rounds, &[kept.store.keeper_pid()], ours, theirs)?;
+    let measured = shared.alternate(bench.rounds, &[], ours, theirs)?;
+    bench.bounds = bounds;
     let note = format!("flush and commit took {commit_ms:.1} ms of the last save; {}", measured.others);
     let rival = "raw O_DIRECT writes, 1 MiB, 4 in flight";
-    let bandwidth = Figure::beside("save.bandwidth", rival, "MB/s", &measured.rounds, &Reach::AtLeast(0.9))
-        .with_note(note);
-    let overhead = overhead(&kept)?;
-    kept.close(bench)?;
-    Ok(vec![overhead, bandwidth])
+    let bandwidth = Figure::beside("save.bandwidth", rival, "MB/s", &measured.rounds, &Reach::AtLeast(0.9));
+    Ok(tracked.into_iter().chain([bandwidth.with_note(note)]).collect())
+}
+
+const NAME: &str = "save";
+
+/// Saves a fresh store: MB per second of the pages saved, the whole call timed.
+fn save_once(bench: &Bench, seed: u64) -> Result<(Kept, SaveReport, f64), BenchError> {
+    let dirty_pages = (bench.region_bytes / PAGE_SIZE as u64) as usize;
+    let kept = Kept::open(bench, NAME, BUDGET, Tracking::Transparent, 2 * bench.region_bytes)?;
+    fill(kept.memory());
+    kept.make_clean()?;
+    write_each(kept.memory(), &shuffled(2 * dirty_pages, seed)[..dirty_pages], seed + 1);
+    let began = Instant::now();
+    let report = kept.store.save()?;
+    let seconds = began.elapsed().as_secs_f64();
+    kept.store.resume()?;
+    let rate = f64::from(report.pages) * PAGE_SIZE as f64 / seconds / 1e6;
+    Ok((kept, report, rate))
 }
 
 fn overhead(kept: &Kept) -> Result<Figure, BenchError> {

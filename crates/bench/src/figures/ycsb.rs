@@ -34,24 +34,39 @@ const MIXES: [(YcsbMix, char, f64, f64); 5] = [
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
     let mut figures = Vec::new();
     for tracking in [Tracking::Explicit, Tracking::Transparent] {
-        let limited = Kept::open(bench, "limited", BUDGET, tracking, bench.region_bytes)?;
-        let unlimited = Kept::open(bench, "unlimited", UNLIMITED, tracking, bench.region_bytes)?;
-        load(&limited)?;
-        load(&unlimited)?;
-        for (mix, letter, explicit, transparent) in MIXES {
-            let (name, least) = match tracking {
-                Tracking::Explicit => ("explicit", explicit),
-                _ => ("transparent", transparent),
-            };
-            let id = format!("ycsb.{name}.{letter}");
-            figures.push(beside_unlimited(bench, &id, mix, least, &limited, &unlimited)?);
-        }
-        for (kept, name) in [(limited, "limited"), (unlimited, "unlimited")] {
-            kept.close(bench)?;
-            let _ = std::fs::remove_dir_all(bench.scratch.path().join(name));
+        let wanted: Vec<_> = MIXES
+            .iter()
+            .map(|&(mix, letter, explicit, transparent)| match tracking {
+                Tracking::Explicit => (mix, format!("ycsb.explicit.{letter}"), explicit),
+                _ => (mix, format!("ycsb.transparent.{letter}"), transparent),
+            })
+            .filter(|(_, id, _)| bench.wants(id))
+            .collect();
+        if !wanted.is_empty() {
+            run_mixes(bench, tracking, &wanted, &mut figures)?;
         }
     }
     Ok(figures)
+}
+
+fn run_mixes(
+    bench: &mut Bench,
+    tracking: Tracking,
+    wanted: &[(YcsbMix, String, f64)],
+    figures: &mut Vec<Figure>,
+) -> Result<(), BenchError> {
+    let limited = Kept::open(bench, "limited", BUDGET, tracking, bench.region_bytes)?;
+    let unlimited = Kept::open(bench, "unlimited", UNLIMITED, tracking, bench.region_bytes)?;
+    load(&limited)?;
+    load(&unlimited)?;
+    for (mix, id, least) in wanted {
+        figures.push(beside_unlimited(bench, id, *mix, *least, &limited, &unlimited)?);
+    }
+    for (kept, name) in [(limited, "limited"), (unlimited, "unlimited")] {
+        kept.close(bench)?;
+        let _ = std::fs::remove_dir_all(bench.scratch.path().join(name));
+    }
+    Ok(())
 }
 
 fn beside_unlimited(
