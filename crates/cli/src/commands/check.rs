@@ -159,7 +159,14 @@ fn name_damage(store: &PageLog, damaged: &[DamagedPage]) -> String {
 }
 
 fn damage_json(store: &PageLog, damaged: &[DamagedPage]) -> Vec<serde_json::Value> {
-    let one = |damage: &DamagedPage| json!({ "region": region_name(store, damage), "page": damage.page.page, "slot": damage.slot, "cause": damage.cause });
+    let one = |damage: &DamagedPage| {
+        json!({
+            "region": region_name(store, damage),
+            "page": damage.page.page,
+            "slot": damage.slot,
+            "cause": damage.cause,
+        })
+    };
     damaged.iter().map(one).collect()
 }
 

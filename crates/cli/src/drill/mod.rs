@@ -52,6 +52,7 @@ const CALIBRATION_S: f64 = 1.0;
 
 pub(crate) fn run(args: &DrillArgs, output: Output) -> Result<Answer, Failure> {
     let plan = Plan::check(args)?;
+    scratch::remove_leftover(&plan)?;
     output.say(&format!("wattkeep drill: {}\n", plan.title()));
     let calm = calibrate_here(&plan, "calibrate", output)?;
     let unlimited = if args.no_unlimited { None } else { Some(run_unlimited(&plan, output)?) };

@@ -29,7 +29,6 @@ impl Scratch {
     /// Makes the store with its region, empty.
     pub(crate) fn make(plan: &Plan, budget_pages: u32) -> Result<Self, Failure> {
         let path = plan.directory.join(FOLDER);
-        remove_leftover(&path)?;
         std::fs::create_dir(&path).map_err(|error| Failure::system("make", &path, &error))?;
         let marker = path.join(MARKER);
         std::fs::write(&marker, "").map_err(|error| Failure::system("write", &marker, &error))?;
@@ -75,7 +74,9 @@ impl Drop for Scratch {
     }
 }
 
-fn remove_leftover(path: &Path) -> Result<(), Failure> {
+/// Makes sure that nothing is where the store will be: removes what a killed drill left behind.
+pub(crate) fn remove_leftover(plan: &Plan) -> Result<(), Failure> {
+    let path = &plan.directory.join(FOLDER);
     if path.symlink_metadata().is_err() {
         return Ok(());
     }
