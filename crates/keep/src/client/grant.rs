@@ -297,14 +297,26 @@ impl Tracked {
     }
 
     /// Makes `page` accessible: readable, and writable when `write`. Sleeps as long as it takes.
+    #[inline]
     pub fn resolve(&self, page: u32, write: bool) -> Outcome {
         loop {
+            match self.try_resolve(page, write) {
+                Some(outcome) => return outcome,
+                None => self.wait_for_permit(),
+            }
+        }
+    }
+
+    /// The same, but does not sleep for a permit or the end of a freeze: then it answers `None`.
+    #[inline]
+    pub fn try_resolve(&self, page: u32, write: bool) -> Option<Outcome> {
+        loop {
             match self.attempt(page, write) {
-                Step::Done => return Outcome::Resolved,
+                Step::Done => return Some(Outcome::Resolved),
                 Step::Again => {}
-                Step::Wait | Step::Failed(Refusal::Exhausted) => self.wait_for_permit(),
-                Step::Failed(refusal) => return Outcome::Broken(refusal),
-                Step::Lost => return Outcome::Lost,
+                Step::Wait | Step::Failed(Refusal::Exhausted) => return None,
+                Step::Failed(refusal) => return Some(Outcome::Broken(refusal)),
+                Step::Lost => return Some(Outcome::Lost),
             }
         }
     }
