@@ -285,3 +285,33 @@ pub fn fork_sleeper(time: Duration) -> i32 {
         child => child,
     }
 }
+
+/// Asks the keeper of a running store through its socket, as the command line does.
+pub fn ask_keeper(
+    directory: &Path,
+    request: &wattkeep_keep::protocol::Request,
+) -> wattkeep_keep::protocol::Reply {
+    use std::os::fd::AsFd;
+    let directory = std::fs::File::open(directory).expect("a directory");
+    let name = Path::new(wattkeep_keep::protocol::SOCKET_NAME);
+    let socket = wattkeep_sys::socket::connect_to(directory.as_fd(), name).expect("a keeper listens");
+    wattkeep_keep::client::session::ask(socket.as_fd(), request, &[]).expect("an answer").0
+}
+
+/// read(2) of `len` zeros to an address.
+pub fn read_zeros_into(address: usize, len: usize) -> std::io::Result<usize> {
+    let zeros = std::fs::File::open("/dev/zero")?;
+    let target = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: 1, 2: a range of the caller's region; the kernel answers EFAULT where it may not store.
+    let read = unsafe { libc::read(zeros.as_raw_fd(), target, len) };
+    if read < 0 { Err(std::io::Error::last_os_error()) } else { Ok(read as usize) }
+}
+
+/// write(2) of `len` bytes from an address into a new temporary file; how many were taken.
+pub fn write_from(address: usize, len: usize) -> std::io::Result<usize> {
+    let file = tempfile::tempfile()?;
+    let source = std::ptr::with_exposed_provenance(address);
+    // SAFETY: 1, 2: as above.
+    let written = unsafe { libc::write(file.as_raw_fd(), source, len) };
+    if written < 0 { Err(std::io::Error::last_os_error()) } else { Ok(written as usize) }
+}
