@@ -51,19 +51,23 @@ impl Answer {
 
     /// Prints it, and gives the code to exit with.
     pub(crate) fn print(&self, output: Output) -> ExitCode {
-        if output.json {
-            if !self.json.is_null() {
-                write_out(&format!("{}\n", self.json));
-            }
-        } else if !self.text.is_empty() {
-            write_out(&format!("{}\n", self.text.trim_end()));
-        }
+        self.show(output);
         self.exit.map_or(ExitCode::SUCCESS, Exit::code)
+    }
+
+    /// Prints it; `false` when nobody reads any more.
+    pub(crate) fn show(&self, output: Output) -> bool {
+        match output.json {
+            true if self.json.is_null() => true,
+            true => write_out(&format!("{}\n", self.json)),
+            false if self.text.is_empty() => true,
+            false => write_out(&format!("{}\n", self.text.trim_end())),
+        }
     }
 }
 
-/// Writes to standard output. Who stopped reading has read enough.
-pub(crate) fn write_out(text: &str) {
+/// Writes to standard output; `false` when nobody reads any more. Who stopped reading has read enough.
+pub(crate) fn write_out(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
 }

@@ -17,6 +17,16 @@ use crate::progress;
 use crate::text::{self, PAGE};
 
 pub(crate) fn run(args: &CreateArgs, _output: Output) -> Result<Answer, Failure> {
+    let new_directory = args.store.symlink_metadata().is_err();
+    create(args).inspect_err(|_| {
+        if new_directory {
+            // Only when it is empty.
+            let _ = std::fs::remove_dir(&args.store);
+        }
+    })
+}
+
+fn create(args: &CreateArgs) -> Result<Answer, Failure> {
     let pages: u64 = args.regions.iter().map(|region| region.bytes / PAGE).sum();
     let budget_pages = budget_pages(args.budget.as_ref(), pages)?;
     check_names(&args.regions)?;

@@ -29,7 +29,9 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Answer, Failure> 
             // Clears the terminal and goes to its top.
             write_out("\x1b[2J\x1b[H");
         }
-        answer.print(output);
+        if !answer.show(output) {
+            return Ok(Answer::printed());
+        }
         std::thread::sleep(WATCH_EVERY);
     }
 }
