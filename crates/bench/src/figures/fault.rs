@@ -12,6 +12,7 @@ use wattkeep::{PAGE_SIZE, Tracking};
 use super::bare::BareTracker;
 use super::kept::Kept;
 use super::memory::MappedMemory;
+use super::meter::Meter;
 use super::rounds::Measured;
 use super::{BUDGET, BUDGET_PERCENT, Bench, BenchError, UNLIMITED};
 use crate::measure::{Figure, Reach};
@@ -95,28 +96,40 @@ pub(super) fn write_each(mut memory: MappedMemory, order: &[usize], value: u64) 
     began.elapsed().as_secs_f64() * 1e6 / order.len() as f64
 }
 
+/// The same, its processor time metered.
+fn metered(meter: &Meter, memory: MappedMemory, order: &[usize], value: u64) -> Result<f64, BenchError> {
+    meter.run(|| Ok((write_each(memory, order, value), order.len() as u64)))
+}
+
+fn rounds(bench: &Bench) -> usize {
+    bench.rounds * if bench.quick { 1 } else { ROUNDS_FACTOR }
+}
+
 fn beside_bare(
     bench: &Bench,
     kept: &Kept,
     bare: &BareTracker,
     order: impl Fn(usize) -> Vec<usize>,
 ) -> Result<Measured, BenchError> {
+    let (mine, other) = (Meter::default(), Meter::default());
     let ours = |round: usize| {
         let order = order(round);
         kept.make_clean()?;
-        Ok(write_each(kept.memory(), &order[..order.len() / PART], round as u64 + 1))
+        metered(&mine, kept.memory(), &order[..order.len() / PART], round as u64 + 1)
     };
     let theirs = |round: usize| {
         let order = order(round);
         let part = &order[..order.len() / PART];
         bare.protect_all().map_err(BenchError::while_("protecting the rival's pages"))?;
         let (micros, faults) = bare
-            .with_handler(|| write_each(bare.memory(), part, round as u64 + 1))
+            .with_handler(|| metered(&other, bare.memory(), part, round as u64 + 1))
             .map_err(BenchError::while_("installing the bare handler"))?;
         assert_eq!(faults, part.len(), "each first write of the rival faults once");
-        Ok(micros)
+        micros
     };
-    bench.alternate(bench.rounds * ROUNDS_FACTOR, &[kept.store.keeper_pid()], ours, theirs)
+    let mut measured = bench.alternate(rounds(bench), &[kept.store.keeper_pid()], ours, theirs)?;
+    measured.others = format!("{}; {}", mine.beside(&other), measured.others);
+    Ok(measured)
 }
 
 /// In the steady state at the budget: a page comes, a page goes.
@@ -135,14 +148,14 @@ fn cycle(bench: &mut Bench, bytes: u64) -> Result<Measured, BenchError> {
     let before = kept.store.status()?;
     let half = pages / 2;
     let part = |round: usize| &order[(round % 2) * half..(round % 2) * half + half];
-    let ours = |round: usize| Ok(write_each(kept.memory(), part(round), round as u64 + 2));
+    let (mine, other) = (Meter::default(), Meter::default());
+    let ours = |round: usize| metered(&mine, kept.memory(), part(round), round as u64 + 2);
     let theirs = |round: usize| {
-        bare.with_handler(|| write_each(bare.memory(), part(round), round as u64 + 2))
-            .map(|(micros, _faults)| micros)
-            .map_err(BenchError::while_("installing the bare handler"))
+        bare.with_handler(|| metered(&other, bare.memory(), part(round), round as u64 + 2))
+            .map_err(BenchError::while_("installing the bare handler"))?
+            .0
     };
-    let rounds = bench.rounds * ROUNDS_FACTOR;
-    let mut measured = bench.alternate(rounds, &[kept.store.keeper_pid()], ours, theirs)?;
+    let mut measured = bench.alternate(rounds(bench), &[kept.store.keeper_pid()], ours, theirs)?;
     let after = kept.store.status()?;
     let written = (after.dirtied_pages - before.dirtied_pages) as f64;
     let share = |after: u64, before: u64| 100.0 * (after - before) as f64 / written;
@@ -156,6 +169,6 @@ fn cycle(bench: &mut Bench, bytes: u64) -> Result<Measured, BenchError> {
     );
     drop(bare);
     kept.close(bench)?;
-    measured.others = format!("{note}; {}", measured.others);
+    measured.others = format!("{}; {note}; {}", mine.beside(&other), measured.others);
     Ok(measured)
 }

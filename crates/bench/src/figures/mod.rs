@@ -18,6 +18,7 @@ mod dirty_limit;
 mod fault;
 mod kept;
 mod memory;
+mod meter;
 mod process;
 mod raw;
 mod restore;

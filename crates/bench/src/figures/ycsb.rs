@@ -10,6 +10,7 @@ use wattkeep::{Error, Status, Tracking};
 
 use super::kept::Kept;
 use super::memory::{AnnouncedMemory, MappedMemory};
+use super::meter::Meter;
 use super::{BUDGET, Bench, BenchError, UNLIMITED};
 use crate::measure::{Figure, Reach};
 use crate::spec::YcsbMix;
@@ -83,16 +84,17 @@ fn beside_unlimited(
     run_for(limited, &mut ours, bench.warm_up)?;
     let before = limited.store.status()?;
     let steps = ours.steps();
+    let (mine, other) = (Meter::default(), Meter::default());
     let pids = [limited.store.keeper_pid(), unlimited.store.keeper_pid()];
     let measured = bench.alternate(
         bench.rounds,
         &pids,
-        |_| run_for(limited, &mut ours, bench.slice),
-        |_| run_for(unlimited, &mut theirs, bench.slice),
+        |_| metered(&mine, limited, &mut ours, bench.slice),
+        |_| metered(&other, unlimited, &mut theirs, bench.slice),
     )?;
     let kept = beside_operations(&before, &limited.store.status()?, ours.steps() - steps);
     let figure = Figure::beside(id, "unlimited budget", "Mop/s", &measured.rounds, &Reach::AtLeast(least));
-    Ok(figure.with_note(format!("{kept}; {}", measured.others)))
+    Ok(figure.with_note(format!("{kept}; {}; {}", mine.beside(&other), measured.others)))
 }
 
 /// The stream of `mix` over a loaded region.
@@ -120,6 +122,12 @@ pub(super) fn run_for(kept: &Kept, workload: &mut Ycsb, time: Duration) -> Resul
         Tracking::Transparent => run_mapped(kept.memory(), workload, time, STEPS_AT_ONCE),
         _ => run_announced(kept, workload, time)?,
     })
+}
+
+/// The same, its processor time metered.
+fn metered(meter: &Meter, kept: &Kept, workload: &mut Ycsb, time: Duration) -> Result<f64, BenchError> {
+    let before = workload.steps();
+    meter.run(|| run_for(kept, workload, time).map(|rate| (rate, workload.steps() - before)))
 }
 
 fn run_announced(kept: &Kept, workload: &mut Ycsb, time: Duration) -> Result<f64, Error> {

@@ -1,0 +1,81 @@
+//! Every figure exists, in the agreed form, and a quick run of all of them works.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use wattkeep::KeeperPlace;
+use wattkeep_bench::figures::{BenchError, NAMES, Options, run};
+
+fn quick(directory: &std::path::Path) -> Options {
+    Options {
+        rounds: 1,
+        region_bytes: 8 << 20,
+        directory: directory.to_owned(),
+        quick: true,
+        keeper: KeeperPlace::Thread,
+    }
+}
+
+#[test]
+fn a_quick_run_measures_every_figure_in_the_agreed_form() {
+    // Under the build's own directory: direct I/O is refused in some temporary directories.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let reports = run("all", &quick(directory.path())).expect("a quick run");
+    assert_eq!(reports.iter().map(|report| report.bench.as_str()).collect::<Vec<_>>(), NAMES);
+    let mut ids = BTreeSet::new();
+    for report in &reports {
+        let json: Value = serde_json::from_str(&report.to_json()).expect("one JSON object");
+        assert_eq!(json["bench"], report.bench);
+        for figure in json["figures"].as_array().expect("a list of figures") {
+            check_form(figure);
+            ids.insert(figure["id"].as_str().expect("an id").to_owned());
+        }
+    }
+    let mut expected: BTreeSet<String> = [
+        "fault.random",
+        "fault.sequential",
+        "fault.cycle",
+        "memory.overhead",
+        "save.bandwidth",
+        "open.first_touch",
+        "restore.bandwidth",
+        "rivals.mmap.speed",
+        "rivals.mmap.bytes",
+        "bound.max_dirty",
+    ]
+    .map(String::from)
+    .into();
+    for mode in ["explicit", "transparent"] {
+        expected.extend("ABCDF".chars().map(|mix| format!("ycsb.{mode}.{mix}")));
+    }
+    assert_eq!(ids, expected);
+    let left = std::fs::read_dir(directory.path()).expect("the directory").count();
+    assert_eq!(left, 0, "the benchmark removes its stores");
+}
+
+fn check_form(figure: &Value) {
+    let number_or_none = |name: &str| figure[name].is_null() || figure[name].is_f64();
+    let fields = figure.as_object().expect("a figure is an object");
+    let known = ["id", "ours", "theirs", "rival", "unit", "ratio", "spread", "reach", "reached", "note"];
+    assert!(fields.keys().all(|name| known.contains(&name.as_str())), "{figure}");
+    assert!(known[..9].iter().all(|name| fields.contains_key(*name)), "{figure}");
+    assert!(["ours", "theirs", "ratio"].iter().all(|name| number_or_none(name)), "{figure}");
+    assert!(figure["unit"].is_string() && figure["reach"].is_string(), "{figure}");
+    assert!(figure["reached"].is_boolean(), "{figure}");
+    let measured = figure["ours"].is_f64();
+    assert_eq!(figure["spread"].is_array(), measured, "{figure}");
+    assert!(measured || figure["note"].is_string() || figure["id"] == "bound.max_dirty", "{figure}");
+    if figure["id"] == "bound.max_dirty" && measured {
+        assert_eq!(figure["reached"], true, "{figure}");
+    }
+}
+
+#[test]
+fn an_unknown_benchmark_is_answered_with_the_known_ones() {
+    for name in ["faults", "fault.nothing", "ycsb.explicit.E"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let error = run(name, &quick(directory.path())).expect_err(name);
+        assert!(matches!(error, BenchError::UnknownName { .. }));
+        assert!(NAMES.iter().all(|known| error.to_string().contains(known)), "{error}");
+    }
+}
