@@ -7,8 +7,7 @@ use std::process::ExitCode;
 
 mod tidy;
 
-const USAGE: &str =
-    "usage: cargo xtask tidy    lint our own source: shape, unsafe, calls, imports, prose";
+const USAGE: &str = "usage: cargo xtask tidy    lint our own source: shape, unsafe, calls, imports, prose";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

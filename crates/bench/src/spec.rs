@@ -81,14 +81,12 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { text } => {
-                write!(
-                    f,
-                    "unknown workload '{text}': choose one of {WORKLOAD_NAMES}"
-                )
+                write!(f, "unknown workload '{text}': choose one of {WORKLOAD_NAMES}")
             }
-            Self::TraceWithoutFile => {
-                f.write_str("workload 'trace:' names no file: write trace:FILE, a CSV with the header time,operation,offset,length")
-            }
+            Self::TraceWithoutFile => f.write_str(
+                "workload 'trace:' names no file: write trace:FILE, a CSV with the header \
+                     time,operation,offset,length",
+            ),
         }
     }
 }

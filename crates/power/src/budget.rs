@@ -36,12 +36,7 @@ pub struct SaveCost {
 }
 
 /// The whole formula: pages that may be dirty on this battery. Zero means: do not arm.
-pub fn budget_pages(
-    energy: Millijoules,
-    derating: Fraction,
-    peak_power: Milliwatts,
-    cost: &SaveCost,
-) -> u64 {
+pub fn budget_pages(energy: Millijoules, derating: Fraction, peak_power: Milliwatts, cost: &SaveCost) -> u64 {
     budget_for(window::window_ns(energy, derating, peak_power), cost)
 }
 
@@ -98,11 +93,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn cost(bandwidth_bytes_per_s: u64) -> SaveCost {
-        SaveCost {
-            bandwidth_bytes_per_s,
-            overheads: Overheads::default(),
-            in_flight_reserve_pages: 0,
-        }
+        SaveCost { bandwidth_bytes_per_s, overheads: Overheads::default(), in_flight_reserve_pages: 0 }
     }
 
     /// 4 TB of DRAM, an SSD of 4 GB/s, a server of 300 W: "a battery with ~300 kJ".
@@ -127,23 +118,12 @@ mod tests {
 
     #[test]
     fn every_term_of_the_formula_counts() {
-        let overheads = Overheads {
-            detection_ns: 100 * MS,
-            freeze_ns: 20 * MS,
-            commit_ns: 30 * MS,
-        };
-        let cost = SaveCost {
-            bandwidth_bytes_per_s: 409_600_000,
-            overheads,
-            in_flight_reserve_pages: 256,
-        };
+        let overheads = Overheads { detection_ns: 100 * MS, freeze_ns: 20 * MS, commit_ns: 30 * MS };
+        let cost = SaveCost { bandwidth_bytes_per_s: 409_600_000, overheads, in_flight_reserve_pages: 256 };
         // 1.25 kJ x 80 % / 1 kW = 1 s; less 150 ms; at 100,000 pages per second; less 256.
         let energy = Millijoules(1_250_000);
         let derating = Fraction::from_percent(80).expect("in range");
-        assert_eq!(
-            budget_pages(energy, derating, Milliwatts(1_000_000), &cost),
-            85_000 - 256
-        );
+        assert_eq!(budget_pages(energy, derating, Milliwatts(1_000_000), &cost), 85_000 - 256);
         assert_eq!(window_for(85_000 - 256, &cost), Some(1_000 * MS));
         assert_eq!(default_window(85_000 - 256, &cost), Some(1_250 * MS));
         let needed = energy_for(85_000 - 256, &cost, derating, Milliwatts(1_000_000));
@@ -157,79 +137,33 @@ mod tests {
         assert_eq!(budget_for(0, &disk), 0);
         assert_eq!(budget_for(second, &cost(0)), 0);
         assert_eq!(budget_for(u64::MAX, &cost(u64::MAX)), 0, "overflow");
-        let reserve = SaveCost {
-            in_flight_reserve_pages: u64::MAX,
-            ..disk
-        };
+        let reserve = SaveCost { in_flight_reserve_pages: u64::MAX, ..disk };
         assert_eq!(budget_for(second, &reserve), 0);
-        let slow = Overheads {
-            detection_ns: u64::MAX,
-            freeze_ns: u64::MAX,
-            commit_ns: u64::MAX,
-        };
-        assert_eq!(
-            budget_for(
-                second,
-                &SaveCost {
-                    overheads: slow,
-                    ..disk
-                }
-            ),
-            0
-        );
-        assert_eq!(
-            window_for(
-                1,
-                &SaveCost {
-                    overheads: slow,
-                    ..disk
-                }
-            ),
-            None
-        );
+        let slow = Overheads { detection_ns: u64::MAX, freeze_ns: u64::MAX, commit_ns: u64::MAX };
+        assert_eq!(budget_for(second, &SaveCost { overheads: slow, ..disk }), 0);
+        assert_eq!(window_for(1, &SaveCost { overheads: slow, ..disk }), None);
         assert_eq!(window_for(1, &cost(0)), None);
         assert_eq!(window_for(u64::MAX, &cost(1)), None);
-        assert_eq!(
-            budget_pages(Millijoules(1), Fraction::ONE, Milliwatts(0), &disk),
-            0
-        );
+        assert_eq!(budget_pages(Millijoules(1), Fraction::ONE, Milliwatts(0), &disk), 0);
     }
 
     /// Every corner of every argument, multiplied out: 9^5 x 4 combinations.
     #[test]
     fn no_corner_panics() {
-        let corners = [
-            0,
-            1,
-            2,
-            4095,
-            4096,
-            1 << 32,
-            u64::MAX / 2,
-            u64::MAX - 1,
-            u64::MAX,
-        ];
+        let corners = [0, 1, 2, 4095, 4096, 1 << 32, u64::MAX / 2, u64::MAX - 1, u64::MAX];
         for a in corners {
             for b in corners {
                 for c in corners {
                     for d in corners {
                         for e in corners {
-                            let overheads = Overheads {
-                                detection_ns: c,
-                                freeze_ns: d,
-                                commit_ns: c,
-                            };
-                            let cost = SaveCost {
-                                bandwidth_bytes_per_s: b,
-                                overheads,
-                                in_flight_reserve_pages: e,
-                            };
+                            let overheads = Overheads { detection_ns: c, freeze_ns: d, commit_ns: c };
+                            let cost =
+                                SaveCost { bandwidth_bytes_per_s: b, overheads, in_flight_reserve_pages: e };
                             let budget = budget_for(a, &cost);
                             assert!(budget == 0 || window_for(budget, &cost) <= Some(a));
                             let _ = default_window(a, &cost);
                             let _ = energy_for(a, &cost, DEADLINE_SHARE, Milliwatts(d));
-                            let _ =
-                                budget_pages(Millijoules(a), Fraction::ONE, Milliwatts(d), &cost);
+                            let _ = budget_pages(Millijoules(a), Fraction::ONE, Milliwatts(d), &cost);
                         }
                     }
                 }

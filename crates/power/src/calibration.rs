@@ -43,9 +43,7 @@ impl Sample {
     fn bandwidth_bytes_per_s(&self) -> Option<u64> {
         let scaled = u128::from(self.written_bytes) * u128::from(NS_PER_SECOND);
         let bandwidth = scaled.checked_div(u128::from(self.write_ns))?;
-        u64::try_from(bandwidth)
-            .ok()
-            .filter(|bandwidth| *bandwidth > 0)
+        u64::try_from(bandwidth).ok().filter(|bandwidth| *bandwidth > 0)
     }
 
     /// Freeze time per page, rounded up; `None` without a freeze.
@@ -127,14 +125,8 @@ impl TryFrom<UntrustedCalibration> for Calibration {
 
 impl Calibration {
     /// Combines the samples of a drill: the least bandwidth, the greatest overheads.
-    pub fn from_samples(
-        samples: &[Sample],
-        measured_at_unix_s: u64,
-    ) -> Result<Self, CalibrationError> {
-        let mut bandwidths: Vec<u64> = samples
-            .iter()
-            .filter_map(Sample::bandwidth_bytes_per_s)
-            .collect();
+    pub fn from_samples(samples: &[Sample], measured_at_unix_s: u64) -> Result<Self, CalibrationError> {
+        let mut bandwidths: Vec<u64> = samples.iter().filter_map(Sample::bandwidth_bytes_per_s).collect();
         bandwidths.sort_unstable();
         let worst = bandwidths.first().ok_or(CalibrationError::NoBandwidth)?;
         // The lower of the two in the middle: nothing is rounded up.
@@ -143,11 +135,7 @@ impl Calibration {
         Ok(Self {
             write_worst_bytes_per_s: *worst,
             write_median_bytes_per_s: median,
-            flush_worst_ns: samples
-                .iter()
-                .map(|sample| sample.flush_ns)
-                .max()
-                .unwrap_or(0),
+            flush_worst_ns: samples.iter().map(|sample| sample.flush_ns).max().unwrap_or(0),
             freeze_worst_ns_per_page: freezes.max().unwrap_or(0),
             samples: u32::try_from(samples.len()).unwrap_or(u32::MAX),
             measured_at_unix_s,
@@ -157,16 +145,10 @@ impl Calibration {
     /// Merges two drills of the same store: the worse of each value, the later date.
     pub fn combined(&self, other: &Self) -> Self {
         Self {
-            write_worst_bytes_per_s: self
-                .write_worst_bytes_per_s
-                .min(other.write_worst_bytes_per_s),
-            write_median_bytes_per_s: self
-                .write_median_bytes_per_s
-                .min(other.write_median_bytes_per_s),
+            write_worst_bytes_per_s: self.write_worst_bytes_per_s.min(other.write_worst_bytes_per_s),
+            write_median_bytes_per_s: self.write_median_bytes_per_s.min(other.write_median_bytes_per_s),
             flush_worst_ns: self.flush_worst_ns.max(other.flush_worst_ns),
-            freeze_worst_ns_per_page: self
-                .freeze_worst_ns_per_page
-                .max(other.freeze_worst_ns_per_page),
+            freeze_worst_ns_per_page: self.freeze_worst_ns_per_page.max(other.freeze_worst_ns_per_page),
             samples: self.samples.saturating_add(other.samples),
             measured_at_unix_s: self.measured_at_unix_s.max(other.measured_at_unix_s),
         }
@@ -185,8 +167,7 @@ impl Calibration {
             self.flush_worst_ns = track_greatest(self.flush_worst_ns, observed.flush_ns);
         }
         if let Some(freeze_ns_per_page) = observed.freeze_ns_per_page() {
-            self.freeze_worst_ns_per_page =
-                track_greatest(self.freeze_worst_ns_per_page, freeze_ns_per_page);
+            self.freeze_worst_ns_per_page = track_greatest(self.freeze_worst_ns_per_page, freeze_ns_per_page);
         }
         self.samples = self.samples.saturating_add(1);
     }
@@ -225,12 +206,7 @@ impl Calibration {
     ///
     /// A commit is the flush of the data, then the record and its flush: two flushes. Saturates, and
     /// a saturated overhead gives a budget of zero.
-    pub fn save_cost(
-        &self,
-        detection_ns: u64,
-        freeze_pages: u64,
-        in_flight_reserve_pages: u64,
-    ) -> SaveCost {
+    pub fn save_cost(&self, detection_ns: u64, freeze_pages: u64, in_flight_reserve_pages: u64) -> SaveCost {
         SaveCost {
             bandwidth_bytes_per_s: self.write_worst_bytes_per_s,
             overheads: Overheads {
@@ -259,11 +235,7 @@ mod tests {
 
     /// A second of writing at so many MB/s.
     fn second_at(mb_per_s: u64) -> Sample {
-        Sample {
-            written_bytes: mb_per_s * 1_000_000,
-            write_ns: NS_PER_SECOND,
-            ..Sample::default()
-        }
+        Sample { written_bytes: mb_per_s * 1_000_000, write_ns: NS_PER_SECOND, ..Sample::default() }
     }
 
     fn calibrated(mb_per_s: u64) -> Calibration {
@@ -272,26 +244,10 @@ mod tests {
 
     #[test]
     fn samples_combine_to_the_worst() {
-        let freeze = Sample {
-            frozen_pages: 1_000,
-            freeze_ns: 60_001,
-            ..second_at(1_500)
-        };
-        let flush = Sample {
-            flush_ns: 5_000_000,
-            ..Sample::default()
-        };
-        let slower_flush = Sample {
-            flush_ns: 9_000_000,
-            ..second_at(1_200)
-        };
-        let samples = [
-            second_at(1_800),
-            freeze,
-            flush,
-            slower_flush,
-            second_at(2_000),
-        ];
+        let freeze = Sample { frozen_pages: 1_000, freeze_ns: 60_001, ..second_at(1_500) };
+        let flush = Sample { flush_ns: 5_000_000, ..Sample::default() };
+        let slower_flush = Sample { flush_ns: 9_000_000, ..second_at(1_200) };
+        let samples = [second_at(1_800), freeze, flush, slower_flush, second_at(2_000)];
         let calibration = Calibration::from_samples(&samples, 7).expect("four writes");
         let expected = Calibration {
             write_worst_bytes_per_s: 1_200_000_000,
@@ -309,10 +265,7 @@ mod tests {
 
     #[test]
     fn no_write_is_no_calibration() {
-        let still_clock = Sample {
-            written_bytes: 1 << 20,
-            ..Sample::default()
-        };
+        let still_clock = Sample { written_bytes: 1 << 20, ..Sample::default() };
         for samples in [&[][..], &[Sample::default()], &[still_clock]] {
             let error = Calibration::from_samples(samples, 0).expect_err("nothing measured");
             assert_eq!(error, CalibrationError::NoBandwidth);
@@ -325,38 +278,22 @@ mod tests {
         calibration.observe(&second_at(500));
         assert_eq!(calibration.write_worst_bytes_per_s, 500_000_000);
         calibration.observe(&second_at(2_000));
-        assert!(
-            calibration.write_worst_bytes_per_s < 525_000_000,
-            "one burst is not trusted"
-        );
+        assert!(calibration.write_worst_bytes_per_s < 525_000_000, "one burst is not trusted");
         for _ in 0..600 {
             calibration.observe(&second_at(2_000));
         }
-        assert!(
-            calibration.write_worst_bytes_per_s > 1_950_000_000,
-            "a bad hour is forgotten"
-        );
+        assert!(calibration.write_worst_bytes_per_s > 1_950_000_000, "a bad hour is forgotten");
         assert!(calibration.write_worst_bytes_per_s <= 2_000_000_000);
 
-        calibration.observe(&Sample {
-            flush_ns: 64_000,
-            ..Sample::default()
-        });
-        calibration.observe(&Sample {
-            flush_ns: 6_400,
-            ..Sample::default()
-        });
+        calibration.observe(&Sample { flush_ns: 64_000, ..Sample::default() });
+        calibration.observe(&Sample { flush_ns: 6_400, ..Sample::default() });
         assert_eq!(calibration.flush_worst_ns, 64_000 - 900);
     }
 
     #[test]
     fn small_or_empty_observations_leave_the_bandwidth_alone() {
         let mut calibration = calibrated(2_000);
-        calibration.observe(&Sample {
-            written_bytes: 4096,
-            write_ns: 1 << 30,
-            ..Sample::default()
-        });
+        calibration.observe(&Sample { written_bytes: 4096, write_ns: 1 << 30, ..Sample::default() });
         calibration.observe(&Sample::default());
         assert_eq!(calibration.write_worst_bytes_per_s, 2_000_000_000);
         assert_eq!(calibration.flush_worst_ns, 0);
@@ -367,28 +304,16 @@ mod tests {
         let cost = calibrated(2_000).derated(Fraction::ZERO).save_cost(0, 1, 0);
         assert_eq!(budget_for(1 << 50, &cost), 0);
         let half = Fraction::from_percent(50).expect("in range");
-        assert_eq!(
-            calibrated(2_000).derated(half).write_worst_bytes_per_s,
-            1_000_000_000
-        );
+        assert_eq!(calibrated(2_000).derated(half).write_worst_bytes_per_s, 1_000_000_000);
     }
 
     #[test]
     fn a_stored_record_is_checked() {
         let good = serde_json::to_string(&calibrated(2_000)).expect("plain integers");
-        assert_eq!(
-            serde_json::from_str::<Calibration>(&good).ok(),
-            Some(calibrated(2_000))
-        );
+        assert_eq!(serde_json::from_str::<Calibration>(&good).ok(), Some(calibrated(2_000)));
         for (from, to) in [
-            (
-                "\"write_worst_bytes_per_s\":2000000000",
-                "\"write_worst_bytes_per_s\":0",
-            ),
-            (
-                "\"write_worst_bytes_per_s\":2000000000",
-                "\"write_worst_bytes_per_s\":2000000001",
-            ),
+            ("\"write_worst_bytes_per_s\":2000000000", "\"write_worst_bytes_per_s\":0"),
+            ("\"write_worst_bytes_per_s\":2000000000", "\"write_worst_bytes_per_s\":2000000001"),
             ("\"samples\":1", "\"samples\":0"),
             ("\"samples\":1", "\"samples\":1,\"trust\":true"),
         ] {

@@ -30,11 +30,7 @@ static ENERGY: Quantity = Quantity {
 static POWER: Quantity = Quantity {
     what: "a power",
     examples: "'75W', '1.2kW', '900mW'",
-    units: &[
-        Unit::new(&["mW"], 1),
-        Unit::new(&["W"], 1_000),
-        Unit::new(&["kW", "KW"], 1_000_000),
-    ],
+    units: &[Unit::new(&["mW"], 1), Unit::new(&["W"], 1_000), Unit::new(&["kW", "KW"], 1_000_000)],
     bare_scale: None,
     rounding: Rounding::Up,
 };
@@ -48,9 +44,7 @@ static FRACTION: Quantity = Quantity {
 };
 
 /// Energy. What we have, so parsing and conversion round down.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millijoules(pub u64);
 
@@ -81,22 +75,12 @@ impl FromStr for Millijoules {
 
 impl fmt::Display for Millijoules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format_stepped(
-            self.0,
-            &[
-                ("mJ", 1),
-                ("J", 1_000),
-                ("kJ", 1_000_000),
-                ("MJ", 1_000_000_000),
-            ],
-        ))
+        f.pad(&format_stepped(self.0, &[("mJ", 1), ("J", 1_000), ("kJ", 1_000_000), ("MJ", 1_000_000_000)]))
     }
 }
 
 /// Power. What we need, so parsing and conversion round up.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Milliwatts(pub u64);
 
@@ -118,10 +102,7 @@ impl FromStr for Milliwatts {
 
 impl fmt::Display for Milliwatts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format_stepped(
-            self.0,
-            &[("mW", 1), ("W", 1_000), ("kW", 1_000_000)],
-        ))
+        f.pad(&format_stepped(self.0, &[("mW", 1), ("W", 1_000), ("kW", 1_000_000)]))
     }
 }
 
@@ -142,20 +123,12 @@ impl Fraction {
 
     /// From millionths; `None` above one.
     pub const fn from_parts_per_million(parts: u32) -> Option<Self> {
-        if parts <= Self::PARTS {
-            Some(Self(parts))
-        } else {
-            None
-        }
+        if parts <= Self::PARTS { Some(Self(parts)) } else { None }
     }
 
     /// From whole percent; `None` above 100.
     pub const fn from_percent(percent: u32) -> Option<Self> {
-        if percent <= 100 {
-            Some(Self(percent * 10_000))
-        } else {
-            None
-        }
+        if percent <= 100 { Some(Self(percent * 10_000)) } else { None }
     }
 
     /// From a reading, rounded down; `None` if it is negative, above one or not a number.
@@ -165,9 +138,7 @@ impl Fraction {
         if share < 0.0 {
             return None;
         }
-        u32::try_from(parts)
-            .ok()
-            .and_then(Self::from_parts_per_million)
+        u32::try_from(parts).ok().and_then(Self::from_parts_per_million)
     }
 
     /// Millionths.
@@ -211,9 +182,7 @@ impl FromStr for Fraction {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let parts = FRACTION.parse(text)?;
-        let fraction = u32::try_from(parts)
-            .ok()
-            .and_then(Self::from_parts_per_million);
+        let fraction = u32::try_from(parts).ok().and_then(Self::from_parts_per_million);
         fraction.ok_or_else(|| ParseError {
             what: FRACTION.what,
             value: text.to_owned(),
@@ -242,9 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn energy(text: &str) -> Result<u64, ParseProblem> {
-        text.parse::<Millijoules>()
-            .map(|energy| energy.0)
-            .map_err(|error| error.problem)
+        text.parse::<Millijoules>().map(|energy| energy.0).map_err(|error| error.problem)
     }
 
     #[test]
@@ -253,54 +220,27 @@ mod tests {
         assert_eq!(energy("12Wh"), Ok(43_200_000));
         assert_eq!(energy("0.0005 J"), Ok(0), "what we have rounds down");
         assert_eq!(energy("300"), Err(ParseProblem::UnitMissing));
-        assert_eq!(
-            energy("300 calories"),
-            Err(ParseProblem::UnitUnknown {
-                unit: "calories".to_owned()
-            })
-        );
+        assert_eq!(energy("300 calories"), Err(ParseProblem::UnitUnknown { unit: "calories".to_owned() }));
         assert_eq!("75 W".parse(), Ok(Milliwatts(75_000)));
-        assert_eq!(
-            "0.0001W".parse(),
-            Ok(Milliwatts(1)),
-            "what we need rounds up"
-        );
+        assert_eq!("0.0001W".parse(), Ok(Milliwatts(1)), "what we need rounds up");
         assert_eq!(Millijoules(43_200_000).to_string(), "43.2 kJ");
         assert_eq!(Milliwatts(300_000).to_string(), "300 W");
     }
 
     #[test]
     fn readings_that_are_no_number_do_not_pass() {
-        for reading in [
-            f64::NAN,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            -1.0,
-            -1e-3,
-            1e300,
-        ] {
+        for reading in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, -1e-3, 1e300] {
             assert_eq!(Millijoules::from_joules(reading), None, "{reading}");
             assert_eq!(Millijoules::from_watt_hours(reading), None, "{reading}");
             assert_eq!(Fraction::from_f64(reading), None, "{reading}");
         }
         assert_eq!(Milliwatts::from_watts(f64::NAN), None);
         assert_eq!(Milliwatts::from_watts(-1e-9), None);
-        assert_eq!(
-            Milliwatts::from_watts(75.0001),
-            Some(Milliwatts(75_001)),
-            "rounds up"
-        );
-        assert_eq!(
-            Millijoules::from_joules(0.0019),
-            Some(Millijoules(1)),
-            "rounds down"
-        );
+        assert_eq!(Milliwatts::from_watts(75.0001), Some(Milliwatts(75_001)), "rounds up");
+        assert_eq!(Millijoules::from_joules(0.0019), Some(Millijoules(1)), "rounds down");
         assert_eq!(Fraction::from_f64(1.000_002), None);
         assert_eq!(Fraction::from_f64(0.29), Fraction::from_percent(29));
-        assert_eq!(
-            Millijoules::from_watt_hours(12.0),
-            Some(Millijoules(43_200_000))
-        );
+        assert_eq!(Millijoules::from_watt_hours(12.0), Some(Millijoules(43_200_000)));
     }
 
     #[test]
@@ -313,21 +253,13 @@ mod tests {
             error.to_string(),
             "'120%' is not a fraction: it is too large (examples: '80%', '12.5%', '0.8')"
         );
-        assert_eq!(
-            Fraction::from_parts_per_million(125_000)
-                .expect("below one")
-                .to_string(),
-            "12.5%"
-        );
+        assert_eq!(Fraction::from_parts_per_million(125_000).expect("below one").to_string(), "12.5%");
     }
 
     #[test]
     fn stored_fractions_are_checked() {
         assert!(serde_json::from_str::<Fraction>("1000001").is_err());
-        assert_eq!(
-            serde_json::from_str::<Fraction>("800000").ok(),
-            Fraction::from_percent(80)
-        );
+        assert_eq!(serde_json::from_str::<Fraction>("800000").ok(), Fraction::from_percent(80));
     }
 
     proptest! {

@@ -7,9 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::energy::Fraction;
-use crate::units::{
-    PAGE_BYTES, ParseError, ParseProblem, Quantity, Rounding, SIZE, Unit, format_size,
-};
+use crate::units::{PAGE_BYTES, ParseError, ParseProblem, Quantity, Rounding, SIZE, Unit, format_size};
 
 const EXAMPLES: &str = "'4096' or '4096pages', '64MiB', '11%'";
 
@@ -81,34 +79,21 @@ impl fmt::Display for BudgetError {
             // Ends in the examples itself.
             Self::Unreadable(error) => return error.fmt(f),
             Self::Zero { value } => {
-                write!(
-                    f,
-                    "the dirty budget '{value}' is zero: no page could ever be written"
-                )?;
+                write!(f, "the dirty budget '{value}' is zero: no page could ever be written")?;
             }
-            Self::BelowOnePage {
-                value,
-                region_pages,
-            } => write!(
+            Self::BelowOnePage { value, region_pages } => write!(
                 f,
                 "the dirty budget '{value}' is less than one page of {PAGE_BYTES} bytes in a region of \
                  {region_pages} pages: no page could ever be written"
             )?,
-            Self::AboveRegion {
-                value,
-                budget_pages,
-                region_pages,
-            } => {
+            Self::AboveRegion { value, budget_pages, region_pages } => {
                 write!(f, "the dirty budget '{value}' is above the region")?;
                 if let (Some(budget), Some(region)) = (budget_pages, region_pages) {
                     let size = format_size(region.saturating_mul(PAGE_BYTES));
                     write!(f, ": {budget} pages of a region of {region} pages ({size})")?;
                 }
             }
-            Self::TooManyPages {
-                value,
-                budget_pages,
-            } => write!(
+            Self::TooManyPages { value, budget_pages } => write!(
                 f,
                 "the dirty budget '{value}' is too large: {budget_pages} pages, {} at most",
                 u32::MAX
@@ -130,30 +115,20 @@ impl std::error::Error for BudgetError {
 /// Reads a budget: `4096`, `4096pages`, `64MiB`, `11%`.
 pub fn parse_budget(text: &str) -> Result<BudgetSpec, BudgetError> {
     let unreadable = |error: ParseError| {
-        BudgetError::Unreadable(ParseError {
-            what: PAGES.what,
-            examples: EXAMPLES,
-            ..error
-        })
+        BudgetError::Unreadable(ParseError { what: PAGES.what, examples: EXAMPLES, ..error })
     };
-    let zero = || BudgetError::Zero {
-        value: text.to_owned(),
-    };
+    let zero = || BudgetError::Zero { value: text.to_owned() };
     if text.trim_end().ends_with('%') {
         let parts = PERCENT.parse(text).map_err(unreadable)?;
         if parts == 0 {
             return Err(zero());
         }
-        let share = u32::try_from(parts)
-            .ok()
-            .and_then(Fraction::from_parts_per_million);
-        return share
-            .map(BudgetSpec::Percent)
-            .ok_or_else(|| BudgetError::AboveRegion {
-                value: text.to_owned(),
-                budget_pages: None,
-                region_pages: None,
-            });
+        let share = u32::try_from(parts).ok().and_then(Fraction::from_parts_per_million);
+        return share.map(BudgetSpec::Percent).ok_or_else(|| BudgetError::AboveRegion {
+            value: text.to_owned(),
+            budget_pages: None,
+            region_pages: None,
+        });
     }
     let spec = match PAGES.parse(text) {
         Ok(pages) => BudgetSpec::Pages(pages),
@@ -182,10 +157,7 @@ impl BudgetSpec {
                 Self::Pages(0) | Self::Bytes(0) | Self::Percent(Fraction::ZERO) => {
                     BudgetError::Zero { value: value() }
                 }
-                _ => BudgetError::BelowOnePage {
-                    value: value(),
-                    region_pages,
-                },
+                _ => BudgetError::BelowOnePage { value: value(), region_pages },
             });
         }
         if budget_pages > region_pages {
@@ -195,10 +167,7 @@ impl BudgetSpec {
                 region_pages: Some(region_pages),
             });
         }
-        u32::try_from(budget_pages).map_err(|_| BudgetError::TooManyPages {
-            value: value(),
-            budget_pages,
-        })
+        u32::try_from(budget_pages).map_err(|_| BudgetError::TooManyPages { value: value(), budget_pages })
     }
 }
 
@@ -222,19 +191,9 @@ impl fmt::Display for BudgetSpec {
 }
 
 fn exact_size(bytes: u64) -> String {
-    let steps = [
-        ("TiB", 1u64 << 40),
-        ("GiB", 1 << 30),
-        ("MiB", 1 << 20),
-        ("KiB", 1 << 10),
-    ];
-    let exact = steps
-        .iter()
-        .find(|(_, scale)| bytes >= *scale && bytes.is_multiple_of(*scale));
-    exact.map_or_else(
-        || format!("{bytes}B"),
-        |(name, scale)| format!("{}{name}", bytes / scale),
-    )
+    let steps = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let exact = steps.iter().find(|(_, scale)| bytes >= *scale && bytes.is_multiple_of(*scale));
+    exact.map_or_else(|| format!("{bytes}B"), |(name, scale)| format!("{}{name}", bytes / scale))
 }
 
 #[cfg(test)]
@@ -245,9 +204,7 @@ mod tests {
     const GIB_PAGES: u64 = (1 << 30) / PAGE_BYTES;
 
     fn resolved(text: &str) -> u32 {
-        parse_budget(text)
-            .and_then(|spec| spec.resolve(GIB_PAGES))
-            .expect(text)
+        parse_budget(text).and_then(|spec| spec.resolve(GIB_PAGES)).expect(text)
     }
 
     #[test]
@@ -269,105 +226,46 @@ mod tests {
     #[test]
     fn each_mistake_has_its_own_message() {
         for (text, says) in [
-            (
-                "0",
-                "the dirty budget '0' is zero: no page could ever be written",
-            ),
-            (
-                "0%",
-                "the dirty budget '0%' is zero: no page could ever be written",
-            ),
-            (
-                "0MiB",
-                "the dirty budget '0MiB' is zero: no page could ever be written",
-            ),
-            (
-                "4095B",
-                "the dirty budget '4095B' is less than one page of 4096 bytes",
-            ),
-            (
-                "0.0001%",
-                "the dirty budget '0.0001%' is less than one page of 4096 bytes",
-            ),
+            ("0", "the dirty budget '0' is zero: no page could ever be written"),
+            ("0%", "the dirty budget '0%' is zero: no page could ever be written"),
+            ("0MiB", "the dirty budget '0MiB' is zero: no page could ever be written"),
+            ("4095B", "the dirty budget '4095B' is less than one page of 4096 bytes"),
+            ("0.0001%", "the dirty budget '0.0001%' is less than one page of 4096 bytes"),
             (
                 "2GiB",
                 "the dirty budget '2GiB' is above the region: 524288 pages of a region of 262144 pages (1 GiB)",
             ),
-            (
-                "262145",
-                "the dirty budget '262145pages' is above the region: 262145 pages",
-            ),
+            ("262145", "the dirty budget '262145pages' is above the region: 262145 pages"),
             ("101%", "the dirty budget '101%' is above the region"),
             ("-5", "'-5' is not a dirty budget: it is negative"),
             ("-11%", "'-11%' is not a dirty budget: it is negative"),
-            (
-                "NaN",
-                "'NaN' is not a dirty budget: it does not start with a decimal number",
-            ),
-            (
-                "nan%",
-                "'nan%' is not a dirty budget: it does not start with a decimal number",
-            ),
-            (
-                "inf",
-                "'inf' is not a dirty budget: it does not start with a decimal number",
-            ),
-            (
-                "lots",
-                "'lots' is not a dirty budget: it does not start with a decimal number",
-            ),
-            (
-                "%",
-                "'%' is not a dirty budget: it does not start with a decimal number",
-            ),
+            ("NaN", "'NaN' is not a dirty budget: it does not start with a decimal number"),
+            ("nan%", "'nan%' is not a dirty budget: it does not start with a decimal number"),
+            ("inf", "'inf' is not a dirty budget: it does not start with a decimal number"),
+            ("lots", "'lots' is not a dirty budget: it does not start with a decimal number"),
+            ("%", "'%' is not a dirty budget: it does not start with a decimal number"),
             ("", "'' is not a dirty budget: it is empty"),
-            (
-                "64MiBs",
-                "'64MiBs' is not a dirty budget: the unit 'MiBs' is unknown",
-            ),
-            (
-                "64mib",
-                "'64mib' is not a dirty budget: the unit 'mib' is unknown",
-            ),
-            (
-                "11%%",
-                "'11%%' is not a dirty budget: the unit '%%' is unknown",
-            ),
-            (
-                "99999999999999999999",
-                "'99999999999999999999' is not a dirty budget: it is too large",
-            ),
-            (
-                "99999999999TiB",
-                "'99999999999TiB' is not a dirty budget: it is too large",
-            ),
+            ("64MiBs", "'64MiBs' is not a dirty budget: the unit 'MiBs' is unknown"),
+            ("64mib", "'64mib' is not a dirty budget: the unit 'mib' is unknown"),
+            ("11%%", "'11%%' is not a dirty budget: the unit '%%' is unknown"),
+            ("99999999999999999999", "'99999999999999999999' is not a dirty budget: it is too large"),
+            ("99999999999TiB", "'99999999999TiB' is not a dirty budget: it is too large"),
         ] {
             let result = parse_budget(text).and_then(|spec| spec.resolve(GIB_PAGES));
             let message = result.expect_err(text).to_string();
             assert!(message.starts_with(says), "{message}");
-            assert!(
-                message.ends_with(" (examples: '4096' or '4096pages', '64MiB', '11%')"),
-                "{message}"
-            );
+            assert!(message.ends_with(" (examples: '4096' or '4096pages', '64MiB', '11%')"), "{message}");
         }
     }
 
     #[test]
     fn a_budget_fits_a_page_number() {
-        let error = BudgetSpec::Pages(1 << 32)
-            .resolve(1 << 40)
-            .expect_err("33 bits");
+        let error = BudgetSpec::Pages(1 << 32).resolve(1 << 40).expect_err("33 bits");
         assert_eq!(
             error,
-            BudgetError::TooManyPages {
-                value: "4294967296pages".to_owned(),
-                budget_pages: 1 << 32
-            }
+            BudgetError::TooManyPages { value: "4294967296pages".to_owned(), budget_pages: 1 << 32 }
         );
-        assert_eq!(
-            BudgetSpec::Pages(u64::from(u32::MAX)).resolve(u64::MAX),
-            Ok(u32::MAX)
-        );
+        assert_eq!(BudgetSpec::Pages(u64::from(u32::MAX)).resolve(u64::MAX), Ok(u32::MAX));
     }
 
     #[test]

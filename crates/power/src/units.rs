@@ -145,13 +145,12 @@ impl std::error::Error for ParseError {}
 impl Quantity {
     /// Reads a decimal number and a unit, with or without a space between them, in base units.
     pub fn parse(&self, text: &str) -> Result<u64, ParseError> {
-        self.parse_or_problem(text.trim())
-            .map_err(|problem| ParseError {
-                what: self.what,
-                value: text.to_owned(),
-                problem,
-                examples: self.examples,
-            })
+        self.parse_or_problem(text.trim()).map_err(|problem| ParseError {
+            what: self.what,
+            value: text.to_owned(),
+            problem,
+            examples: self.examples,
+        })
     }
 
     fn parse_or_problem(&self, text: &str) -> Result<u64, ParseProblem> {
@@ -161,9 +160,7 @@ impl Quantity {
         if text.starts_with(['-', '\u{2212}']) {
             return Err(ParseProblem::Negative);
         }
-        let number_len = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(text.len());
+        let number_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(number_len);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -178,11 +175,7 @@ impl Quantity {
             return self.bare_scale.ok_or(ParseProblem::UnitMissing);
         }
         let known = self.units.iter().find(|known| known.names.contains(&unit));
-        known
-            .map(|known| known.scale)
-            .ok_or_else(|| ParseProblem::UnitUnknown {
-                unit: unit.to_owned(),
-            })
+        known.map(|known| known.scale).ok_or_else(|| ParseProblem::UnitUnknown { unit: unit.to_owned() })
     }
 }
 
@@ -190,19 +183,11 @@ impl Quantity {
 ///
 /// Both parts hold ASCII digits only; an empty part is zero.
 fn scale_decimal(whole: &str, fraction: &str, scale: u64, rounding: Rounding) -> Option<u64> {
-    let whole: u128 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().ok()?
-    };
+    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let (kept, rest) = fraction.split_at(fraction.len().min(FRACTION_DIGITS_MAX));
     let rest_counts = rest.bytes().any(|digit| digit != b'0');
     let kept_denominator = 10u128.pow(kept.len() as u32);
-    let kept: u128 = if kept.is_empty() {
-        0
-    } else {
-        kept.parse().ok()?
-    };
+    let kept: u128 = if kept.is_empty() { 0 } else { kept.parse().ok()? };
 
     // Below 2^60 x 2^64: the fraction is shorter than 19 digits.
     let scaled_fraction = kept * u128::from(scale);
@@ -227,12 +212,7 @@ pub fn parse_size_bytes(text: &str) -> Result<u64, ParseError> {
 
 /// Writes a duration to read: `250 ms`, `1.25 s`, `90.0 s`, `17.1 min`.
 pub fn format_duration_ns(duration_ns: u64) -> String {
-    let steps = [
-        ("ns", 1),
-        ("µs", 1_000),
-        ("ms", 1_000_000),
-        ("s", NS_PER_SECOND),
-    ];
+    let steps = [("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", NS_PER_SECOND)];
     if duration_ns < 120 * NS_PER_SECOND {
         return format_stepped(duration_ns, &steps);
     }
@@ -244,27 +224,13 @@ pub fn format_duration_ns(duration_ns: u64) -> String {
 pub fn format_size(size_bytes: u64) -> String {
     format_stepped(
         size_bytes,
-        &[
-            ("B", 1),
-            ("KiB", 1 << 10),
-            ("MiB", 1 << 20),
-            ("GiB", 1 << 30),
-            ("TiB", 1 << 40),
-        ],
+        &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)],
     )
 }
 
 /// Writes a bandwidth to read, in powers of 1000 as disks are sold: `350 MB/s`, `4 GB/s`.
 pub fn format_bandwidth(bytes_per_s: u64) -> String {
-    format_stepped(
-        bytes_per_s,
-        &[
-            ("B/s", 1),
-            ("kB/s", 1_000),
-            ("MB/s", 1_000_000),
-            ("GB/s", 1_000_000_000),
-        ],
-    )
+    format_stepped(bytes_per_s, &[("B/s", 1), ("kB/s", 1_000), ("MB/s", 1_000_000), ("GB/s", 1_000_000_000)])
 }
 
 /// The largest step that fits at least once, with two decimals below ten, one below a hundred.
@@ -328,9 +294,7 @@ mod tests {
 
     #[test]
     fn each_problem_is_told_apart_and_names_the_value() {
-        let unknown = |unit: &str| ParseProblem::UnitUnknown {
-            unit: unit.to_owned(),
-        };
+        let unknown = |unit: &str| ParseProblem::UnitUnknown { unit: unit.to_owned() };
         for (text, problem) in [
             ("", ParseProblem::Empty),
             ("   ", ParseProblem::Empty),
@@ -347,18 +311,12 @@ mod tests {
             ("1e3s", unknown("e3s")),
             ("1,5s", unknown(",5s")),
             ("6000000000000h", ParseProblem::TooLarge),
-            (
-                "99999999999999999999999999999999999999999s",
-                ParseProblem::TooLarge,
-            ),
+            ("99999999999999999999999999999999999999999s", ParseProblem::TooLarge),
         ] {
             let error = parse_duration_ns(text).expect_err(text);
             assert_eq!(error.problem, problem, "{text}");
             let message = error.to_string();
-            assert!(
-                message.contains(&format!("'{text}'")) && message.contains("'250ms'"),
-                "{message}"
-            );
+            assert!(message.contains(&format!("'{text}'")) && message.contains("'250ms'"), "{message}");
         }
     }
 

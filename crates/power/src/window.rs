@@ -47,9 +47,7 @@ impl PowerModel {
         let dram = u128::from(self.dram_per_gib.0) * u128::from(dram_bytes);
         let dram = u64::try_from(dram.div_ceil(BYTES_PER_GIB)).ok()?;
         let parts = [self.base.0, self.cpu.0, dram, self.ssd.0];
-        let sum = parts
-            .iter()
-            .try_fold(0u64, |sum, part| sum.checked_add(*part))?;
+        let sum = parts.iter().try_fold(0u64, |sum, part| sum.checked_add(*part))?;
         self.psu_efficiency.whole_of_rounded_up(sum).map(Milliwatts)
     }
 }
@@ -69,9 +67,7 @@ pub struct Overheads {
 impl Overheads {
     /// The sum; `None` on overflow.
     pub fn total_ns(&self) -> Option<u64> {
-        self.detection_ns
-            .checked_add(self.freeze_ns)?
-            .checked_add(self.commit_ns)
+        self.detection_ns.checked_add(self.freeze_ns)?.checked_add(self.commit_ns)
     }
 }
 
@@ -88,26 +84,18 @@ pub fn window_ns(energy: Millijoules, derating: Fraction, peak_power: Milliwatts
 /// `ceil(window x peak power / derating)`: the least energy whose [`window_ns`] is at least this.
 ///
 /// `None` if no energy below 2^64 millijoules lasts that long.
-pub fn energy_lasting(
-    window_ns: u64,
-    derating: Fraction,
-    peak_power: Milliwatts,
-) -> Option<Millijoules> {
+pub fn energy_lasting(window_ns: u64, derating: Fraction, peak_power: Milliwatts) -> Option<Millijoules> {
     let per_millijoule = u128::from(derating.parts_per_million()) * NS_PER_SECOND_AND_MILLIONTH;
     if per_millijoule == 0 || peak_power.0 == 0 {
         return None;
     }
     let needed = u128::from(window_ns) * u128::from(peak_power.0);
-    u64::try_from(needed.div_ceil(per_millijoule))
-        .ok()
-        .map(Millijoules)
+    u64::try_from(needed.div_ceil(per_millijoule)).ok().map(Millijoules)
 }
 
 /// What a window leaves for copying pages. Zero if the overheads use it up.
 pub fn copy_time_ns(window_ns: u64, overheads: &Overheads) -> u64 {
-    let left = overheads
-        .total_ns()
-        .and_then(|overhead| window_ns.checked_sub(overhead));
+    let left = overheads.total_ns().and_then(|overhead| window_ns.checked_sub(overhead));
     left.unwrap_or(0)
 }
 
@@ -137,22 +125,8 @@ mod tests {
     fn peak_power_is_the_sum_over_the_efficiency() {
         // 60 + 120 + 256 x 0.375 + 24 = 300 W at the board.
         assert_eq!(SERVER.peak_power(256 << 30), Some(Milliwatts(333_334)));
-        assert_eq!(
-            PowerModel {
-                psu_efficiency: Fraction::ZERO,
-                ..SERVER
-            }
-            .peak_power(0),
-            None
-        );
-        assert_eq!(
-            PowerModel {
-                cpu: Milliwatts(u64::MAX),
-                ..SERVER
-            }
-            .peak_power(0),
-            None
-        );
+        assert_eq!(PowerModel { psu_efficiency: Fraction::ZERO, ..SERVER }.peak_power(0), None);
+        assert_eq!(PowerModel { cpu: Milliwatts(u64::MAX), ..SERVER }.peak_power(0), None);
     }
 
     #[test]
@@ -172,23 +146,12 @@ mod tests {
         let energy = Millijoules(1_000_000);
         assert_eq!(window_ns(energy, Fraction::ONE, Milliwatts(0)), 0);
         assert_eq!(window_ns(energy, Fraction::ZERO, Milliwatts(1)), 0);
-        assert_eq!(
-            window_ns(Millijoules(u64::MAX), Fraction::ONE, Milliwatts(1)),
-            0,
-            "overflow"
-        );
-        let overheads = Overheads {
-            detection_ns: u64::MAX,
-            freeze_ns: 1,
-            commit_ns: 0,
-        };
+        assert_eq!(window_ns(Millijoules(u64::MAX), Fraction::ONE, Milliwatts(1)), 0, "overflow");
+        let overheads = Overheads { detection_ns: u64::MAX, freeze_ns: 1, commit_ns: 0 };
         assert_eq!(copy_time_ns(u64::MAX, &overheads), 0);
         assert_eq!(energy_lasting(1, Fraction::ZERO, Milliwatts(1)), None);
         assert_eq!(energy_lasting(1, Fraction::ONE, Milliwatts(0)), None);
-        assert_eq!(
-            energy_lasting(u64::MAX, Fraction::ONE, Milliwatts(u64::MAX)),
-            None
-        );
+        assert_eq!(energy_lasting(u64::MAX, Fraction::ONE, Milliwatts(u64::MAX)), None);
     }
 
     proptest! {

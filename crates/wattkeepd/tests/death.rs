@@ -210,9 +210,16 @@ fn keeper_dies(test: &str, mode: FaultMode) {
     let (_, _, said) = child.end(Duration::from_secs(5));
     assert!(said.contains("the keeper ended unexpectedly"), "{said}");
     let store = options().fault_mode(mode).open(directory.path()).expect("opens");
-    assert!(store.recovered().is_some_and(|text| text.contains("last checkpoint")), "{:?}", store.recovered());
+    assert!(
+        store.recovered().is_some_and(|text| text.contains("last checkpoint")),
+        "{:?}",
+        store.recovered()
+    );
     let region = store.region("a", RegionOptions::transparent()).expect("a region");
-    assert!(common::first_words(&region).iter().all(|word| *word == 1), "{mode}: a mix of checkpoint and later");
+    assert!(
+        common::first_words(&region).iter().all(|word| *word == 1),
+        "{mode}: a mix of checkpoint and later"
+    );
 }
 
 #[test]

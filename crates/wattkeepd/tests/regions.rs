@@ -1,27 +1,12 @@
-//! Regions through a real keeper process: what is stored comes back, whatever ends the program.
-#![allow(unsafe_code, missing_docs)]
+//! Regions through a real keeper process: what is stored comes back.
+#![allow(missing_docs)]
 
-use wattkeep::{RegionOptions, Store, StoreOptions};
+mod common;
+
+use common::{get, options, put};
+use wattkeep::RegionOptions;
 
 const MIB: u64 = 1 << 20;
-
-fn options() -> StoreOptions {
-    // SAFETY: tests set the same value, before any of their threads read it.
-    unsafe { std::env::set_var("WATTKEEP_KEEPER", env!("CARGO_BIN_EXE_wattkeepd")) };
-    Store::options().create_if_missing(true).checkpoint_interval_ms(0)
-}
-
-fn write(region: &wattkeep::Region, page: usize, value: u64) {
-    assert!(page * 4096 < region.len());
-    // SAFETY: inside the region.
-    unsafe { region.as_ptr().add(page * 4096).cast::<u64>().write_volatile(value) }
-}
-
-fn read(region: &wattkeep::Region, page: usize) -> u64 {
-    assert!(page * 4096 < region.len());
-    // SAFETY: inside the region.
-    unsafe { region.as_ptr().add(page * 4096).cast::<u64>().read_volatile() }
-}
 
 #[test]
 fn what_was_stored_comes_back_after_an_orderly_close() {
@@ -31,7 +16,7 @@ fn what_was_stored_comes_back_after_an_orderly_close() {
     let pages = region.len() / 4096;
     for round in 1..4u64 {
         for page in 0..pages {
-            write(&region, page, page as u64 * round);
+            put(&region, page, 0, page as u64 * round);
         }
     }
     let status = store.status().unwrap();
@@ -41,6 +26,6 @@ fn what_was_stored_comes_back_after_an_orderly_close() {
     let store = options().open(directory.path()).unwrap();
     let region = store.region("a", RegionOptions::transparent()).unwrap();
     for page in 0..pages {
-        assert_eq!(read(&region, page), page as u64 * 3, "page {page}");
+        assert_eq!(get(&region, page, 0), page as u64 * 3, "page {page}");
     }
 }

@@ -27,7 +27,7 @@ fn scribble(regions: &[Region], thread: usize, stop: &AtomicBool, count: &Atomic
     let mut random = Random(thread as u64);
     while !stop.load(Ordering::Relaxed) {
         let (page, value) = (random.below(PAGES), random.next());
-        if thread % 2 == 0 {
+        if thread.is_multiple_of(2) {
             put(&regions[0], page, thread, value);
         } else {
             put_announced(&regions[1], page, thread, value);

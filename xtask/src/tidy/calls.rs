@@ -10,11 +10,7 @@ const LEFTOVERS: [&str; 3] = ["TODO", "FIXME", "XXX"];
 /// Calls in code, leftovers in comments.
 pub(crate) fn check(source: &Source, tables: &Tables, report: &mut Report) {
     for (index, line) in source.lines.iter().enumerate() {
-        for banned in tables
-            .banned_calls
-            .iter()
-            .filter(|banned| applies(banned, source, line))
-        {
+        for banned in tables.banned_calls.iter().filter(|banned| applies(banned, source, line)) {
             if holds(&line.code, banned.call) {
                 let instead = format!("no {} here: {}", banned.call, banned.instead);
                 report.add(&source.path, index + 1, Rule::BannedCall, instead);
@@ -30,8 +26,7 @@ pub(crate) fn check(source: &Source, tables: &Tables, report: &mut Report) {
 
 fn applies(banned: &BannedCall, source: &Source, line: &Line) -> bool {
     let path = source.path.as_str();
-    let within =
-        banned.within.is_empty() || banned.within.iter().any(|prefix| path.starts_with(prefix));
+    let within = banned.within.is_empty() || banned.within.iter().any(|prefix| path.starts_with(prefix));
     let except = banned.except.iter().any(|prefix| path.starts_with(prefix));
     within && !except && (banned.in_tests_too || !line.in_test)
 }
@@ -82,10 +77,7 @@ mod tests {
             (library, "my_println!(a)"),
             (library, "a(\".unwrap()\") // .unwrap()"),
             (library, "Instant::now()"),
-            (
-                library,
-                "#[cfg(test)]\nmod tests { fn a() { b.unwrap(); println!(); } }",
-            ),
+            (library, "#[cfg(test)]\nmod tests { fn a() { b.unwrap(); println!(); } }"),
             ("crates/store/tests/a.rs", "a.unwrap()"),
             ("crates/cli/src/a.rs", "println!(\"\"); SystemTime::now()"),
             ("crates/keep/src/keeper/a.rs", "SystemTime::now()"),
@@ -97,14 +89,8 @@ mod tests {
     #[test]
     fn leftovers_are_caught_in_comments_only() {
         for mark in LEFTOVERS {
-            assert_eq!(
-                found("a.rs", &format!("a(); // {mark}: later")),
-                [Rule::Leftover]
-            );
-            assert_eq!(
-                found("a.rs", &format!("//! {mark}(me) later")),
-                [Rule::Leftover]
-            );
+            assert_eq!(found("a.rs", &format!("a(); // {mark}: later")), [Rule::Leftover]);
+            assert_eq!(found("a.rs", &format!("//! {mark}(me) later")), [Rule::Leftover]);
             assert_eq!(found("a.rs", &format!("a(\"{mark}\"); // {mark}S")), []);
         }
     }

@@ -30,9 +30,7 @@ impl TextFile {
 
     /// What follows the last point of the name; empty without one.
     pub(crate) fn extension(&self) -> &str {
-        self.name()
-            .rsplit_once('.')
-            .map_or("", |(_, extension)| extension)
+        self.name().rsplit_once('.').map_or("", |(_, extension)| extension)
     }
 }
 
@@ -54,29 +52,14 @@ pub(crate) fn load(root: &Path) -> io::Result<Vec<TextFile>> {
             continue;
         };
         let size_bytes = bytes.len() as u64;
-        files.push(TextFile {
-            path,
-            size_bytes,
-            text: String::from_utf8(bytes).unwrap_or_default(),
-        });
+        files.push(TextFile { path, size_bytes, text: String::from_utf8(bytes).unwrap_or_default() });
     }
     Ok(files)
 }
 
 fn paths_from_git(root: &Path) -> Option<Vec<String>> {
-    let arguments = [
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ];
-    let output = Command::new("git")
-        .arg("-C")
-        .arg(root)
-        .args(arguments)
-        .output()
-        .ok()?;
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
     if !output.status.success() {
         return None;
     }
@@ -88,11 +71,7 @@ fn walk(root: &Path, folder: &str, paths: &mut Vec<String>) -> io::Result<()> {
     for entry in std::fs::read_dir(root.join(folder))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if folder.is_empty() {
-            name.clone()
-        } else {
-            format!("{folder}/{name}")
-        };
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
         let kind = entry.file_type()?;
         if kind.is_dir() && !SKIPPED_FOLDERS.contains(&name.as_str()) {
             walk(root, &path, paths)?;
@@ -119,17 +98,13 @@ mod tests {
 
     #[test]
     fn walking_and_git_see_this_file() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .expect("xtask lies in a workspace");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in a workspace");
         let mut walked = Vec::new();
         walk(root, "", &mut walked).expect("the workspace is readable");
         assert!(walked.iter().any(|path| path == "xtask/src/tidy/files.rs"));
         assert!(!walked.iter().any(|path| path.starts_with("target/")));
         let loaded = load(root).expect("the workspace is readable");
-        let this = loaded
-            .iter()
-            .find(|file| file.path == "xtask/src/tidy/files.rs");
+        let this = loaded.iter().find(|file| file.path == "xtask/src/tidy/files.rs");
         assert!(this.is_some_and(|file| file.text.starts_with("//!") && file.extension() == "rs"));
     }
 }

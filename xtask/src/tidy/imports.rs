@@ -11,17 +11,9 @@ use super::{Report, Rule};
 pub(crate) fn check(source: &Source, tables: &Tables, report: &mut Report) {
     let paths = paths(source);
     check_crates(source, &paths, tables, report);
-    for rule in tables
-        .modules
-        .iter()
-        .filter(|rule| source.path.starts_with(rule.within))
-    {
+    for rule in tables.modules.iter().filter(|rule| source.path.starts_with(rule.within)) {
         for path in paths.iter().filter(|path| !source.lines[path.line].in_test) {
-            let Some(banned) = rule
-                .must_not_use
-                .iter()
-                .find(|banned| is_within(&path.text, banned))
-            else {
+            let Some(banned) = rule.must_not_use.iter().find(|banned| is_within(&path.text, banned)) else {
                 continue;
             };
             let instead = format!("{} must not use {banned}: {}", rule.within, rule.because);
@@ -36,34 +28,21 @@ fn check_crates(source: &Source, paths: &[UsedPath], tables: &Tables, report: &m
     };
     let outside_src = !source.path.contains("/src/");
     for path in paths {
-        let root = path
-            .text
-            .split("::")
-            .next()
-            .unwrap_or_default()
-            .replace('_', "-");
+        let root = path.text.split("::").next().unwrap_or_default().replace('_', "-");
         let ours = tables.crates.iter().any(|rule| rule.package == root);
         if !ours || root == rule.package {
             continue;
         }
         let for_tests = outside_src || source.lines[path.line].in_test;
         if !rule.may_use(&root, for_tests) {
-            report.add(
-                &source.path,
-                path.line + 1,
-                Rule::CrateImport,
-                rule.instead_of(&root),
-            );
+            report.add(&source.path, path.line + 1, Rule::CrateImport, rule.instead_of(&root));
         }
     }
 }
 
 /// The rule of the crate that holds `path`.
 pub(crate) fn crate_of<'t>(path: &str, tables: &'t Tables) -> Option<&'t CrateRule> {
-    let folder = |rule: &&CrateRule| {
-        path.strip_prefix(rule.folder)
-            .is_some_and(|rest| rest.starts_with('/'))
-    };
+    let folder = |rule: &&CrateRule| path.strip_prefix(rule.folder).is_some_and(|rest| rest.starts_with('/'));
     tables.crates.iter().find(folder)
 }
 
@@ -75,15 +54,8 @@ impl CrateRule {
 
     /// What to do instead of using `package`.
     pub(crate) fn instead_of(&self, package: &str) -> String {
-        let allowed = if self.uses.is_empty() {
-            "nothing of ours".to_owned()
-        } else {
-            self.uses.join(", ")
-        };
-        format!(
-            "{} must not use {package}: crates build upward, and it may use {allowed}",
-            self.package
-        )
+        let allowed = if self.uses.is_empty() { "nothing of ours".to_owned() } else { self.uses.join(", ") };
+        format!("{} must not use {package}: crates build upward, and it may use {allowed}", self.package)
     }
 }
 
@@ -110,13 +82,8 @@ fn paths(source: &Source) -> Vec<UsedPath> {
                 (vec![text], end)
             }
         };
-        let named = texts
-            .into_iter()
-            .filter(|text| text.contains("::") || text.starts_with("wattkeep"));
-        paths.extend(named.map(|text| UsedPath {
-            line,
-            text: resolve(&text, &module),
-        }));
+        let named = texts.into_iter().filter(|text| text.contains("::") || text.starts_with("wattkeep"));
+        paths.extend(named.map(|text| UsedPath { line, text: resolve(&text, &module) }));
         at = end;
     }
     paths
@@ -125,11 +92,8 @@ fn paths(source: &Source) -> Vec<UsedPath> {
 impl Joined {
     /// The tree of a `use` statement at `at`, without white space, and where it ends.
     fn use_statement(&self, at: usize) -> Option<(String, usize)> {
-        let is_use =
-            self.word_at(at, "use") && self.code.get(at + 3).is_some_and(|c| c.is_whitespace());
-        let length = is_use
-            .then(|| self.code[at..].iter().position(|c| *c == ';'))
-            .flatten()?;
+        let is_use = self.word_at(at, "use") && self.code.get(at + 3).is_some_and(|c| c.is_whitespace());
+        let length = is_use.then(|| self.code[at..].iter().position(|c| *c == ';')).flatten()?;
         let tree: String = self.code[at + 4..at + length].iter().collect();
         // Aliases do not matter, and would join the name once the spaces go.
         let words: Vec<&str> = tree.split_whitespace().collect();
@@ -151,10 +115,7 @@ impl Joined {
         let mut text = String::new();
         let mut end = at;
         loop {
-            let name: String = self.code[end..]
-                .iter()
-                .take_while(|c| is_word(**c))
-                .collect();
+            let name: String = self.code[end..].iter().take_while(|c| is_word(**c)).collect();
             if name.is_empty() {
                 break;
             }
@@ -175,16 +136,10 @@ impl Joined {
 fn expand(prefix: &str, tree: &str) -> Vec<String> {
     let Some(open) = tree.find('{') else {
         let path = format!("{prefix}{tree}");
-        return vec![
-            path.trim_end_matches("::self")
-                .trim_start_matches("::")
-                .to_owned(),
-        ];
+        return vec![path.trim_end_matches("::self").trim_start_matches("::").to_owned()];
     };
     let prefix = format!("{prefix}{}", &tree[..open]);
-    let inside = tree[open + 1..]
-        .strip_suffix('}')
-        .unwrap_or(&tree[open + 1..]);
+    let inside = tree[open + 1..].strip_suffix('}').unwrap_or(&tree[open + 1..]);
     let branches = split_at_commas(inside);
     branches
         .into_iter()
@@ -216,10 +171,7 @@ fn module_of(path: &str) -> Vec<String> {
     let inside = path.split_once("/src/").map_or("", |(_, inside)| inside);
     let inside = inside.trim_end_matches(".rs");
     let mut module: Vec<String> = inside.split('/').map(str::to_owned).collect();
-    if module
-        .last()
-        .is_some_and(|name| matches!(name.as_str(), "mod" | "lib" | "main" | ""))
-    {
+    if module.last().is_some_and(|name| matches!(name.as_str(), "mod" | "lib" | "main" | "")) {
         module.pop();
     }
     module
@@ -240,18 +192,12 @@ fn resolve(path: &str, module: &[String]) -> String {
         return path.to_owned();
     }
     let rest = segments.map(str::to_owned);
-    ["crate".to_owned()]
-        .into_iter()
-        .chain(module)
-        .chain(rest)
-        .collect::<Vec<_>>()
-        .join("::")
+    ["crate".to_owned()].into_iter().chain(module).chain(rest).collect::<Vec<_>>().join("::")
 }
 
 /// Whether `path` is `banned`, or below it.
 fn is_within(path: &str, banned: &str) -> bool {
-    path.strip_prefix(banned)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    path.strip_prefix(banned).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 #[cfg(test)]
@@ -261,33 +207,21 @@ mod tests {
     use crate::tidy::tests::rules_of;
 
     fn named(path: &str, text: &str) -> Vec<String> {
-        paths(&Source::parse(path, text))
-            .into_iter()
-            .map(|path| path.text)
-            .collect()
+        paths(&Source::parse(path, text)).into_iter().map(|path| path.text).collect()
     }
 
     #[test]
     fn paths_are_expanded_and_resolved() {
         let file = "crates/keep/src/victim/queue.rs";
         let tree = "pub use crate::{a, b::{self, c as d, e::*}};";
-        assert_eq!(
-            named(file, tree),
-            ["crate::a", "crate::b", "crate::b::c", "crate::b::e::*"]
-        );
-        assert_eq!(
-            named(file, "use a::{\n    b,\n    c,\n};"),
-            ["a::b", "a::c"]
-        );
+        assert_eq!(named(file, tree), ["crate::a", "crate::b", "crate::b::c", "crate::b::e::*"]);
+        assert_eq!(named(file, "use a::{\n    b,\n    c,\n};"), ["a::b", "a::c"]);
         assert_eq!(named(file, "use super::super::client;"), ["crate::client"]);
         assert_eq!(
             named(file, "let a: super::B = std::time::Instant::now();"),
             ["crate::victim::B", "std::time::Instant::now"]
         );
-        assert_eq!(
-            named("crates/keep/src/victim/mod.rs", "use self::a::B;"),
-            ["crate::victim::a::B"]
-        );
+        assert_eq!(named("crates/keep/src/victim/mod.rs", "use self::a::B;"), ["crate::victim::a::B"]);
         assert_eq!(named(file, "fn a() -> impl use<'a> B {}"), [] as [&str; 0]);
     }
 
@@ -312,23 +246,11 @@ mod tests {
             assert_eq!(found(path, text), [Rule::CrateImport], "{path}: {text}");
         }
         for (path, text) in [
-            (
-                "crates/store/src/a.rs",
-                "use wattkeep_sys::buffer; use wattkeep_store::types;",
-            ),
-            (
-                "crates/keep/src/a.rs",
-                "use wattkeep_sys::a; use wattkeep_store::b; use wattkeep_power::c;",
-            ),
-            (
-                "crates/store/src/a.rs",
-                "#[cfg(test)]\nmod tests { use wattkeep_sim::disk; }",
-            ),
+            ("crates/store/src/a.rs", "use wattkeep_sys::buffer; use wattkeep_store::types;"),
+            ("crates/keep/src/a.rs", "use wattkeep_sys::a; use wattkeep_store::b; use wattkeep_power::c;"),
+            ("crates/store/src/a.rs", "#[cfg(test)]\nmod tests { use wattkeep_sim::disk; }"),
             ("crates/keep/tests/a.rs", "use wattkeep_sim::disk;"),
-            (
-                "crates/cli/src/a.rs",
-                "use wattkeep::a; use wattkeep_bench::b;",
-            ),
+            ("crates/cli/src/a.rs", "use wattkeep::a; use wattkeep_bench::b;"),
         ] {
             assert_eq!(found(path, text), [], "{path}: {text}");
         }
@@ -338,33 +260,18 @@ mod tests {
     fn modules_keep_to_their_table() {
         for (path, text) in [
             ("crates/keep/src/control/a.rs", "use crate::client::grant;"),
-            (
-                "crates/keep/src/control/a.rs",
-                "use crate::{types, keeper};",
-            ),
+            ("crates/keep/src/control/a.rs", "use crate::{types, keeper};"),
             ("crates/keep/src/victim/a.rs", "use std::time::Instant;"),
-            (
-                "crates/keep/src/victim/a.rs",
-                "let a = wattkeep_sys::futex::wait;",
-            ),
-            (
-                "crates/keep/src/victim/a.rs",
-                "use super::super::client::grant;",
-            ),
+            ("crates/keep/src/victim/a.rs", "let a = wattkeep_sys::futex::wait;"),
+            ("crates/keep/src/victim/a.rs", "use super::super::client::grant;"),
             ("crates/store/src/superblock.rs", "use std::fs::File;"),
             ("crates/power/src/a.rs", "use std::time::SystemTime;"),
         ] {
             assert_eq!(found(path, text), [Rule::ModuleImport], "{path}: {text}");
         }
         for (path, text) in [
-            (
-                "crates/keep/src/control/a.rs",
-                "use crate::client_words; // crate::client",
-            ),
-            (
-                "crates/keep/src/victim/a.rs",
-                "#[cfg(test)]\nmod tests { use std::time::Instant; }",
-            ),
+            ("crates/keep/src/control/a.rs", "use crate::client_words; // crate::client"),
+            ("crates/keep/src/victim/a.rs", "#[cfg(test)]\nmod tests { use std::time::Instant; }"),
             ("crates/keep/src/keeper/a.rs", "use crate::client::grant;"),
         ] {
             assert_eq!(found(path, text), [], "{path}: {text}");

@@ -12,9 +12,7 @@ pub(crate) fn check(file: &TextFile, tables: &Tables, report: &mut Report) {
         return;
     }
     let described = entries.iter().any(|entry| {
-        entry.section == "package"
-            && entry.key == "description"
-            && entry.value.len() > r#""""#.len()
+        entry.section == "package" && entry.key == "description" && entry.value.len() > r#""""#.len()
     });
     if !described {
         let instead = "add a description: one line on what the crate is for";
@@ -31,12 +29,7 @@ pub(crate) fn check(file: &TextFile, tables: &Tables, report: &mut Report) {
         };
         let ours = package.starts_with("wattkeep");
         if ours && package != rule.package && !rule.may_use(package, kind == "dev-dependencies") {
-            report.add(
-                &file.path,
-                entry.line,
-                Rule::CrateImport,
-                rule.instead_of(package),
-            );
+            report.add(&file.path, entry.line, Rule::CrateImport, rule.instead_of(package));
         }
     }
 }
@@ -54,15 +47,11 @@ impl<'a> Entry<'a> {
     fn dependency(&self) -> Option<(&'a str, &'a str)> {
         let (table, package) = match self.section.rsplit_once("dependencies.") {
             // `[dependencies.name]`: the keys below say how, the section says what.
-            Some((_, package)) => (
-                self.section.strip_suffix(package)?.trim_end_matches('.'),
-                package,
-            ),
+            Some((_, package)) => (self.section.strip_suffix(package)?.trim_end_matches('.'), package),
             None => (self.section, self.key.split('.').next().unwrap_or(self.key)),
         };
         let kind = table.rsplit('.').next().unwrap_or(table);
-        kind.ends_with("dependencies")
-            .then_some((kind, package.trim_matches('"')))
+        kind.ends_with("dependencies").then_some((kind, package.trim_matches('"')))
     }
 }
 
@@ -76,12 +65,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
             section = name.trim_end_matches(']');
         } else if let Some((key, value)) = line.split_once('=') {
             let (key, value) = (key.trim(), value.trim());
-            entries.push(Entry {
-                section,
-                key,
-                value,
-                line: index + 1,
-            });
+            entries.push(Entry { section, key, value, line: index + 1 });
         }
     }
     entries
@@ -94,11 +78,7 @@ mod tests {
     use crate::tidy::tests::rules_of;
 
     fn found(path: &str, text: &str) -> Vec<Rule> {
-        let file = TextFile {
-            path: path.to_owned(),
-            size_bytes: 0,
-            text: text.to_owned(),
-        };
+        let file = TextFile { path: path.to_owned(), size_bytes: 0, text: text.to_owned() };
         rules_of(|report| check(&file, &TABLES, report))
     }
 
@@ -108,15 +88,9 @@ mod tests {
     fn a_crate_is_described_and_has_a_place() {
         assert_eq!(found("Cargo.toml", "[workspace]"), []);
         assert_eq!(found("crates/sys/Cargo.toml", PACKAGE), []);
-        assert_eq!(
-            found("crates/sys/Cargo.toml", "[package]\nname = \"a\""),
-            [Rule::CrateDescription]
-        );
+        assert_eq!(found("crates/sys/Cargo.toml", "[package]\nname = \"a\""), [Rule::CrateDescription]);
         let empty = "[package]\ndescription = \"\"";
-        assert_eq!(
-            found("crates/sys/Cargo.toml", empty),
-            [Rule::CrateDescription]
-        );
+        assert_eq!(found("crates/sys/Cargo.toml", empty), [Rule::CrateDescription]);
         assert_eq!(found("crates/new/Cargo.toml", PACKAGE), [Rule::CrateImport]);
     }
 
@@ -142,11 +116,7 @@ mod tests {
             "[dev-dependencies]\nwattkeep-sim.workspace = true",
             "[dependencies.wattkeep-sys]\nworkspace = true",
         ] {
-            assert_eq!(
-                found("crates/store/Cargo.toml", &format!("{PACKAGE}{good}")),
-                [],
-                "{good}"
-            );
+            assert_eq!(found("crates/store/Cargo.toml", &format!("{PACKAGE}{good}")), [], "{good}");
         }
     }
 }

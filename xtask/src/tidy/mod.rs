@@ -117,14 +117,7 @@ pub(crate) struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}: {}",
-            self.path,
-            self.line,
-            self.rule.name(),
-            self.instead
-        )
+        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule.name(), self.instead)
     }
 }
 
@@ -137,12 +130,7 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn add(&mut self, path: &str, line: usize, rule: Rule, instead: impl Into<String>) {
         let instead = instead.into();
-        self.findings.insert(Finding {
-            path: path.to_owned(),
-            line,
-            rule,
-            instead,
-        });
+        self.findings.insert(Finding { path: path.to_owned(), line, rule, instead });
     }
 }
 
@@ -160,11 +148,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         println!("{finding}");
     }
     println!("tidy: {} files, {} findings", files.len(), findings.len());
-    if findings.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs every rule over every file.

@@ -28,10 +28,7 @@ pub(crate) fn check(file: &TextFile, report: &mut Report) {
         return;
     }
     for (index, line) in file.text.lines().enumerate() {
-        for folder in MACHINE_FOLDERS
-            .iter()
-            .filter(|folder| holds_folder(line, folder))
-        {
+        for folder in MACHINE_FOLDERS.iter().filter(|folder| holds_folder(line, folder)) {
             let instead = format!("no {folder}: give the path from the root of the checkout");
             report.add(&file.path, index + 1, Rule::MachinePath, instead);
         }
@@ -58,32 +55,16 @@ mod tests {
     use crate::tidy::tests::rules_of;
 
     fn found(path: &str, text: &str) -> Vec<Rule> {
-        let file = TextFile {
-            path: path.to_owned(),
-            size_bytes: 0,
-            text: text.to_owned(),
-        };
+        let file = TextFile { path: path.to_owned(), size_bytes: 0, text: text.to_owned() };
         rules_of(|report| check(&file, report))
     }
 
     #[test]
     fn paths_of_a_machine_are_caught() {
         for folder in MACHINE_FOLDERS {
-            assert_eq!(
-                found("docs/a.md", &format!("see {folder}main/x")),
-                [Rule::MachinePath]
-            );
-            assert_eq!(
-                found("a.rs", &format!("const A: &str = \"{folder}a\";")),
-                [Rule::MachinePath]
-            );
-            assert_eq!(
-                found(
-                    "docs/a.md",
-                    &format!("see target{folder}x and $DIR/..{folder}")
-                ),
-                []
-            );
+            assert_eq!(found("docs/a.md", &format!("see {folder}main/x")), [Rule::MachinePath]);
+            assert_eq!(found("a.rs", &format!("const A: &str = \"{folder}a\";")), [Rule::MachinePath]);
+            assert_eq!(found("docs/a.md", &format!("see target{folder}x and $DIR/..{folder}")), []);
             assert_eq!(found("a.bin", folder), []);
         }
     }
@@ -91,14 +72,8 @@ mod tests {
     #[test]
     fn words_of_the_workplace_are_caught() {
         for word in WORKPLACE_WORDS {
-            assert_eq!(
-                found("docs/a.md", &format!("by {word}.")),
-                [Rule::WorkplaceWord]
-            );
-            assert_eq!(
-                found("Makefile", &word.to_uppercase()),
-                [Rule::WorkplaceWord]
-            );
+            assert_eq!(found("docs/a.md", &format!("by {word}.")), [Rule::WorkplaceWord]);
+            assert_eq!(found("Makefile", &word.to_uppercase()), [Rule::WorkplaceWord]);
             assert_eq!(found("docs/a.md", &format!("x{word}x")), []);
         }
     }

@@ -34,20 +34,11 @@ pub(crate) struct Joined {
 /// Lexes every Rust file, and marks the files that `#[cfg(test)] mod name;` brings in.
 pub(crate) fn parse_all(files: &[TextFile]) -> Vec<Source> {
     let rust_files = files.iter().filter(|file| file.extension() == "rs");
-    let mut sources: Vec<Source> = rust_files
-        .map(|file| Source::parse(&file.path, &file.text))
-        .collect();
+    let mut sources: Vec<Source> = rust_files.map(|file| Source::parse(&file.path, &file.text)).collect();
     let test_only: Vec<String> = sources.iter().flat_map(Source::test_modules).collect();
     for source in &mut sources {
-        let module = source
-            .path
-            .trim_end_matches("/mod.rs")
-            .trim_end_matches(".rs");
-        let below = |parent: &String| {
-            module
-                .strip_prefix(parent.as_str())
-                .is_some_and(starts_path)
-        };
+        let module = source.path.trim_end_matches("/mod.rs").trim_end_matches(".rs");
+        let below = |parent: &String| module.strip_prefix(parent.as_str()).is_some_and(starts_path);
         if test_only.iter().any(below) {
             source.lines.iter_mut().for_each(|line| line.in_test = true);
         }
@@ -67,17 +58,11 @@ pub(crate) fn is_word(c: char) -> bool {
 impl Source {
     /// Lexes `text`.
     pub(crate) fn parse(path: &str, text: &str) -> Self {
-        let mut source = Self {
-            path: path.to_owned(),
-            lines: split(text),
-        };
-        let folder_of_tests = ["tests", "benches"].iter().any(|folder| {
-            path.starts_with(&format!("{folder}/")) || path.contains(&format!("/{folder}/"))
-        });
-        let whole_file = source
-            .lines
+        let mut source = Self { path: path.to_owned(), lines: split(text) };
+        let folder_of_tests = ["tests", "benches"]
             .iter()
-            .any(|line| line.code.contains("#![cfg(test)]"));
+            .any(|folder| path.starts_with(&format!("{folder}/")) || path.contains(&format!("/{folder}/")));
+        let whole_file = source.lines.iter().any(|line| line.code.contains("#![cfg(test)]"));
         if folder_of_tests || whole_file {
             source.lines.iter_mut().for_each(|line| line.in_test = true);
         } else {
@@ -118,15 +103,11 @@ impl Source {
             "mod.rs" | "lib.rs" | "main.rs" => folder.to_owned(),
             name => format!("{folder}{}/", name.trim_end_matches(".rs")),
         };
-        let declarations = self
-            .lines
-            .iter()
-            .filter(|line| line.in_test)
-            .filter_map(|line| {
-                let code = line.code.trim().strip_suffix(';')?;
-                let (before, module) = code.rsplit_once(' ')?;
-                before.ends_with("mod").then(|| format!("{folder}{module}"))
-            });
+        let declarations = self.lines.iter().filter(|line| line.in_test).filter_map(|line| {
+            let code = line.code.trim().strip_suffix(';')?;
+            let (before, module) = code.rsplit_once(' ')?;
+            before.ends_with("mod").then(|| format!("{folder}{module}"))
+        });
         declarations.collect()
     }
 }
@@ -143,9 +124,7 @@ impl Joined {
 
     /// The first character at or after `at` that is not white space.
     pub(crate) fn skip_space(&self, at: usize) -> usize {
-        let space = self.code[at.min(self.code.len())..]
-            .iter()
-            .take_while(|c| c.is_whitespace());
+        let space = self.code[at.min(self.code.len())..].iter().take_while(|c| c.is_whitespace());
         at + space.count()
     }
 
@@ -183,11 +162,7 @@ impl Joined {
     /// The last character of the item at `at`.
     fn item_end(&self, at: usize) -> Option<usize> {
         let start = self.body_or_semicolon(at)?;
-        if self.code[start] == ';' {
-            Some(start)
-        } else {
-            self.closing(start)
-        }
+        if self.code[start] == ';' { Some(start) } else { self.closing(start) }
     }
 
     /// If an attribute at `at` limits its item to tests, the end of that attribute.
@@ -196,10 +171,7 @@ impl Joined {
             return None;
         }
         let end = self.closing(at + 1)?;
-        let text: String = self.code[at + 2..end]
-            .iter()
-            .filter(|c| !c.is_whitespace())
-            .collect();
+        let text: String = self.code[at + 2..end].iter().filter(|c| !c.is_whitespace()).collect();
         let names_test = text.split(|c| !is_word(c)).any(|word| word == "test");
         let for_tests = text == "test" || (text.starts_with("cfg(") && !text.contains("not(test"));
         (names_test && for_tests).then_some(end + 1)
@@ -219,17 +191,12 @@ enum State {
 
 fn split(text: &str) -> Vec<Line> {
     let mut state = State::Code;
-    text.lines()
-        .map(|raw| split_line(raw, &mut state))
-        .collect()
+    text.lines().map(|raw| split_line(raw, &mut state)).collect()
 }
 
 fn split_line(raw: &str, state: &mut State) -> Line {
     let chars: Vec<char> = raw.chars().collect();
-    let mut line = Line {
-        raw: raw.to_owned(),
-        ..Line::default()
-    };
+    let mut line = Line { raw: raw.to_owned(), ..Line::default() };
     if *state == State::LineComment {
         *state = State::Code;
     }
@@ -256,11 +223,7 @@ fn step(chars: &[char], at: usize, state: &mut State, line: &mut Line) -> usize 
                 ('*', Some('/')) => (depth - 1, 2),
                 _ => (depth, 1),
             };
-            *state = if change == 0 {
-                State::Code
-            } else {
-                State::BlockComment(change)
-            };
+            *state = if change == 0 { State::Code } else { State::BlockComment(change) };
             taken
         }
         State::Text => match c {
@@ -273,8 +236,7 @@ fn step(chars: &[char], at: usize, state: &mut State, line: &mut Line) -> usize 
             _ => 1,
         },
         State::RawText(hashes) => {
-            let closes =
-                c == '"' && chars[at + 1..].iter().take_while(|c| **c == '#').count() >= hashes;
+            let closes = c == '"' && chars[at + 1..].iter().take_while(|c| **c == '#').count() >= hashes;
             if closes {
                 line.code.push('"');
                 *state = State::Code;
@@ -312,11 +274,7 @@ fn step_code(chars: &[char], at: usize, state: &mut State, line: &mut Line) -> u
             2 + hashes
         }
         ('\'', Some('\\')) => {
-            let inside = chars
-                .iter()
-                .skip(at + 3)
-                .take_while(|c| **c != '\'')
-                .count();
+            let inside = chars.iter().skip(at + 3).take_while(|c| **c != '\'').count();
             line.code.push_str("''");
             4 + inside
         }
@@ -337,9 +295,7 @@ fn raw_text_starts(chars: &[char], at: usize) -> bool {
         Some('b' | 'c') => at - 1,
         _ => at,
     };
-    let in_name = name_start
-        .checked_sub(1)
-        .is_some_and(|before| is_word(chars[before]));
+    let in_name = name_start.checked_sub(1).is_some_and(|before| is_word(chars[before]));
     let quote = chars[at + 1..].iter().find(|c| **c != '#');
     !in_name && quote == Some(&'"')
 }
@@ -349,12 +305,7 @@ mod tests {
     use super::*;
 
     fn code(text: &str) -> String {
-        Source::parse("a.rs", text)
-            .lines
-            .iter()
-            .map(|line| line.code.clone())
-            .collect::<Vec<_>>()
-            .join("|")
+        Source::parse("a.rs", text).lines.iter().map(|line| line.code.clone()).collect::<Vec<_>>().join("|")
     }
 
     #[test]
@@ -365,14 +316,8 @@ mod tests {
         assert_eq!(code(r#"f("// \" { ", x) "#), r#"f("", x) "#);
         assert_eq!(code("f(\"one\ntwo {\", x)"), "f(\"|\", x)");
         assert_eq!(code(r##"f(r#"a " { "#, br"{", x)"##), r#"f(r"", br"", x)"#);
-        assert_eq!(
-            code("f('{', '\\'', '\\u{7d}', 'a: loop {})"),
-            "f('', '', '', 'a: loop {})"
-        );
-        assert_eq!(
-            code("fn f<'a>(r#type: &'a str) {}"),
-            "fn f<'a>(r#type: &'a str) {}"
-        );
+        assert_eq!(code("f('{', '\\'', '\\u{7d}', 'a: loop {})"), "f('', '', '', 'a: loop {})");
+        assert_eq!(code("fn f<'a>(r#type: &'a str) {}"), "fn f<'a>(r#type: &'a str) {}");
         assert_eq!(code("'//'"), "'|".trim_end_matches('|').to_owned());
         let source = Source::parse("a.rs", "a // b");
         assert_eq!(source.lines[0].comment, "// b");
@@ -381,18 +326,12 @@ mod tests {
     fn test_lines(text: &str) -> Vec<usize> {
         let source = Source::parse("crates/x/src/a.rs", text);
         let numbered = source.lines.iter().enumerate();
-        numbered
-            .filter(|(_, line)| line.in_test)
-            .map(|(index, _)| index + 1)
-            .collect()
+        numbered.filter(|(_, line)| line.in_test).map(|(index, _)| index + 1).collect()
     }
 
     #[test]
     fn test_items_are_marked_to_their_end() {
-        assert_eq!(
-            test_lines("a\n#[cfg(test)]\nmod tests {\n  x { }\n}\nb"),
-            [2, 3, 4, 5]
-        );
+        assert_eq!(test_lines("a\n#[cfg(test)]\nmod tests {\n  x { }\n}\nb"), [2, 3, 4, 5]);
         assert_eq!(test_lines("#[cfg(test)]\nuse a::{b, c};\nd"), [1, 2]);
         assert_eq!(test_lines("#[cfg(all(test, loom))]\nmod a;\nb"), [1, 2]);
         assert_eq!(test_lines("#[cfg(not(test))]\nfn a() {}"), [] as [usize; 0]);
@@ -403,11 +342,8 @@ mod tests {
 
     #[test]
     fn files_of_tests_are_marked_whole() {
-        let file = |path: &str, text: &str| TextFile {
-            path: path.to_owned(),
-            size_bytes: 0,
-            text: text.to_owned(),
-        };
+        let file =
+            |path: &str, text: &str| TextFile { path: path.to_owned(), size_bytes: 0, text: text.to_owned() };
         let sources = parse_all(&[
             file("crates/x/src/a.rs", "#[cfg(test)]\nmod twin;\nmod real;"),
             file("crates/x/src/a/real.rs", "fn a() {}"),
@@ -415,9 +351,6 @@ mod tests {
             file("crates/x/tests/b.rs", "fn a() {}"),
         ]);
         let all_test = |source: &Source| source.lines.iter().all(|line| line.in_test);
-        assert_eq!(
-            sources.iter().map(all_test).collect::<Vec<_>>(),
-            [false, false, true, true]
-        );
+        assert_eq!(sources.iter().map(all_test).collect::<Vec<_>>(), [false, false, true, true]);
     }
 }

@@ -14,17 +14,14 @@ const STATEMENT_LINES_MAX: usize = 10;
 
 /// The opt-in of the file, its section, and every unsafe block in it.
 pub(crate) fn check(source: &Source, tables: &Tables, report: &mut Report) {
-    let opts_in = |line: &&Line| {
-        line.code.contains("allow(unsafe_code)") || line.code.contains("expect(unsafe_code)")
-    };
+    let opts_in =
+        |line: &&Line| line.code.contains("allow(unsafe_code)") || line.code.contains("expect(unsafe_code)");
     if let Some(index) = source.lines.iter().position(|line| opts_in(&line)) {
         if !tables.unsafe_files.contains(&source.path.as_str()) {
-            let instead =
-                "no unsafe code here: use a safe wrapper of sys, or list the file in tables.rs";
+            let instead = "no unsafe code here: use a safe wrapper of sys, or list the file in tables.rs";
             report.add(&source.path, index + 1, Rule::UnsafeFile, instead);
         }
-        let is_section =
-            |line: &Line| line.comment.starts_with("//!") && line.comment.contains("# Safety");
+        let is_section = |line: &Line| line.comment.starts_with("//!") && line.comment.contains("# Safety");
         if !source.lines.iter().any(is_section) {
             let instead = "add a '//! # Safety' section that numbers what must hold";
             report.add(&source.path, index + 1, Rule::SafetySection, instead);
@@ -43,8 +40,7 @@ pub(crate) fn check(source: &Source, tables: &Tables, report: &mut Report) {
         }
         let index = joined.line_of[at];
         if !comment_above(&source.lines, index).is_some_and(|comment| cites_a_number(&comment)) {
-            let instead =
-                "write '// SAFETY: 1, 2: why' right above, with the numbers of the preconditions";
+            let instead = "write '// SAFETY: 1, 2: why' right above, with the numbers of the preconditions";
             report.add(&source.path, index + 1, Rule::SafetyComment, instead);
         }
     }
@@ -52,11 +48,7 @@ pub(crate) fn check(source: &Source, tables: &Tables, report: &mut Report) {
 
 /// Listed files that do not exist.
 pub(crate) fn check_table(paths: &BTreeSet<&str>, tables: &Tables, report: &mut Report) {
-    for path in tables
-        .unsafe_files
-        .iter()
-        .filter(|path| !paths.contains(*path))
-    {
+    for path in tables.unsafe_files.iter().filter(|path| !paths.contains(*path)) {
         let instead = "the file is gone: remove it from the list of unsafe files in tables.rs";
         report.add(path, 1, Rule::Ratchet, instead);
     }
@@ -64,11 +56,7 @@ pub(crate) fn check_table(paths: &BTreeSet<&str>, tables: &Tables, report: &mut 
 
 /// The comment block above the statement that holds line `index`.
 fn comment_above(lines: &[Line], index: usize) -> Option<String> {
-    let mut above = lines[..index]
-        .iter()
-        .enumerate()
-        .rev()
-        .take(STATEMENT_LINES_MAX);
+    let mut above = lines[..index].iter().enumerate().rev().take(STATEMENT_LINES_MAX);
     let (last, _) = above.find_map(|(at, line)| {
         let code = line.code.trim();
         let is_comment = code.is_empty() && !line.comment.is_empty();
@@ -78,13 +66,10 @@ fn comment_above(lines: &[Line], index: usize) -> Option<String> {
     })?;
     let block = lines[..=last].iter().rev();
     let block = block.take_while(|line| line.code.trim().is_empty() && !line.comment.is_empty());
-    let mut block: Vec<&str> = block
-        .map(|line| line.comment.trim_start_matches('/'))
-        .collect();
+    let mut block: Vec<&str> = block.map(|line| line.comment.trim_start_matches('/')).collect();
     block.reverse();
     let text = block.concat();
-    text.split_once("SAFETY:")
-        .map(|(_, after)| after.to_owned())
+    text.split_once("SAFETY:").map(|(_, after)| after.to_owned())
 }
 
 /// Whether the text opens with a precondition's number, or with whose it is: `1, 2: ...`, `3.`,
@@ -139,18 +124,9 @@ mod tests {
     #[test]
     fn unsafe_files_are_listed_and_have_a_section() {
         assert_eq!(found("//! # Safety\n#![allow(unsafe_code)]"), []);
-        assert_eq!(
-            found("//! x\n#![allow(unsafe_code)]"),
-            [Rule::SafetySection]
-        );
-        let other = Source::parse(
-            "crates/keep/src/a.rs",
-            "//! # Safety\n#[allow(unsafe_code)]",
-        );
-        assert_eq!(
-            rules_of(|report| check(&other, &TABLES, report)),
-            [Rule::UnsafeFile]
-        );
+        assert_eq!(found("//! x\n#![allow(unsafe_code)]"), [Rule::SafetySection]);
+        let other = Source::parse("crates/keep/src/a.rs", "//! # Safety\n#[allow(unsafe_code)]");
+        assert_eq!(rules_of(|report| check(&other, &TABLES, report)), [Rule::UnsafeFile]);
         let gone = |report: &mut Report| check_table(&BTreeSet::new(), &TABLES, report);
         assert_eq!(rules_of(gone), [Rule::Ratchet]);
     }

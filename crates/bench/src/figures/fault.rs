@@ -160,8 +160,8 @@ fn cycle(bench: &mut Bench, bytes: u64) -> Result<Measured, BenchError> {
     let written = (after.dirtied_pages - before.dirtied_pages) as f64;
     let share = |after: u64, before: u64| 100.0 * (after - before) as f64 / written;
     let note = format!(
-        "of the pages written: {:.1} % faulted, {:.1} % waited for a permit ({:.2} µs a page in all), {:.1} % of the \
-         victims were protected by the faulting thread",
+        "of the pages written: {:.1} % faulted, {:.1} % waited for a permit ({:.2} µs a page in all), \
+         {:.1} % of the victims were protected by the faulting thread",
         share(after.faults, before.faults),
         share(after.permit_waits, before.permit_waits),
         (after.permit_wait_ms - before.permit_wait_ms) * 1e3 / written,

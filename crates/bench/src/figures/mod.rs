@@ -112,7 +112,8 @@ impl fmt::Display for BenchError {
             Self::System { doing, error } => write!(f, "{doing}: {error}"),
             Self::NotClean { dirty_pages } => write!(
                 f,
-                "{dirty_pages} pages stay dirty after checkpoints although nothing writes them: run 'wattkeep status'"
+                "{dirty_pages} pages stay dirty after checkpoints although nothing writes them: \
+                 run 'wattkeep status'"
             ),
         }
     }

@@ -72,8 +72,9 @@ fn overhead(kept: &Kept) -> Result<Figure, BenchError> {
     rounds.push(status.tracking_bytes as f64, kept.region.len() as f64);
     let mebibytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
     let note = format!(
-        "the keeper counts {:.1} MiB for words, notes, index, policy and queues; its resident memory grew by {:.1} MiB \
-         ({:.2} % of the region), staging buffers of fixed size included, from {:.1} MiB before the region was opened",
+        "the keeper counts {:.1} MiB for words, notes, index, policy and queues; its resident memory \
+         grew by {:.1} MiB ({:.2} % of the region), staging buffers of fixed size included, from {:.1} MiB \
+         before the region was opened",
         mebibytes(status.tracking_bytes),
         mebibytes(grown),
         grown as f64 * 100.0 / kept.region.len() as f64,

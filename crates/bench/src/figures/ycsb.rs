@@ -158,8 +158,8 @@ pub(super) fn run_mapped(
 fn beside_operations(before: &Status, after: &Status, operations: u64) -> String {
     let each = |after: u64, before: u64| (after - before) as f64 / operations as f64;
     format!(
-        "per operation: {:.4} pages dirtied, {:.4} faults, {:.4} permit waits of {:.1} µs, {:.0} SSD bytes, {:.4} pages \
-         rescued, {:.4} unchanged",
+        "per operation: {:.4} pages dirtied, {:.4} faults, {:.4} permit waits of {:.1} µs, {:.0} SSD bytes, \
+         {:.4} pages rescued, {:.4} unchanged",
         each(after.dirtied_pages, before.dirtied_pages),
         each(after.faults, before.faults),
         each(after.permit_waits, before.permit_waits),

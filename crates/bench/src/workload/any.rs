@@ -119,7 +119,8 @@ impl fmt::Display for WorkloadError {
         match self {
             Self::RegionTooSmall { region_bytes } => write!(
                 f,
-                "a region of {region_bytes} bytes is too small for a workload: give it at least {REGION_BYTES_MIN}"
+                "a region of {region_bytes} bytes is too small for a workload: \
+                 give it at least {REGION_BYTES_MIN}"
             ),
             Self::Trace(error) => error.fmt(f),
         }

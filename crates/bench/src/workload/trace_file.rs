@@ -282,7 +282,8 @@ mod tests {
 
     #[test]
     fn a_valid_trace_gives_its_requests_in_the_order_of_time() {
-        let text = b"time,operation,offset,length\r\n0,write,0,1\r\n\r\n2e0,read,10,20\n1.5,write,18446744073709551000,512\n2,write,5,2147483647";
+        let text = b"time,operation,offset,length\r\n0,write,0,1\r\n\r\n2e0,read,10,20\n\
+            1.5,write,18446744073709551000,512\n2,write,5,2147483647";
         let trace = parse(text).expect("valid");
         assert_eq!(
             requests(&trace),

@@ -1,11 +1,8 @@
-//! Turns a fault, or an announced store, into a permit and a writable page.
+//! Turns a fault into a permit and a writable page.
 //!
 //! The rule: a permit is taken before a page becomes writable, and a page is opened only by whoever
 //! moved its word to `Granting`. After that claim the freeze is looked at once more: either a
 //! freezer sees the claim, or the claimer sees the freeze.
-//!
-//! The thread that takes a fault also protects the keeper's next victims: it is the one thread for
-//! which that sends no interrupt to another core.
 //!
 //! Runs inside a signal handler: never allocates, locks, logs, or touches region memory.
 //!
@@ -15,17 +12,18 @@
 //!    inside that mapping.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use wattkeep_sys::futex;
 
 use super::guard::{Guard, Refusal};
 use super::predict::Predictor;
-use crate::control::block::{Control, Event, Freeze, PageRef, Words};
-use crate::control::page_word::{PINS_MAX, State, Word};
-use crate::limits::{CLIENT_WAIT, FREEZE_PATIENCE, PAGE_SIZE, REGIONS_MAX, VICTIMS_RING};
+use super::protect::{Shared, count};
+use crate::control::block::{Event, Freeze, PageRef, Words};
+use crate::control::page_word::{State, Word};
+use crate::limits::{CLIENT_WAIT, PAGE_SIZE, VICTIMS_RING};
 use crate::types::Tracking;
 
 /// How a fault ended.
@@ -39,39 +37,20 @@ pub enum Outcome {
     Broken(Refusal),
 }
 
-/// What the regions of one session share inside the client.
-pub struct Shared {
-    /// The control block.
-    pub control: Control,
-    /// Rings the keeper awake.
-    pub bell: OwnedFd,
-    regions: [AtomicPtr<Tracked>; REGIONS_MAX],
-    /// Threads that may hold a pointer from `regions`.
-    visitors: AtomicU32,
-}
-
 /// One mapped region, as the fault path sees it.
 pub struct Tracked {
-    shared: std::sync::Arc<Shared>,
-    words: Words,
+    pub(super) shared: Arc<Shared>,
+    pub(super) words: Words,
     index: u32,
     base: usize,
     pages: AtomicU32,
-    tracking: Tracking,
-    guard: Guard,
+    pub(super) tracking: Tracking,
+    pub(super) guard: Guard,
     predictor: Predictor,
 }
 
-/// Why a page was not pinned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unpinned {
-    /// No permit is free, or grants are frozen: let go of other pins, wait, try again.
-    Wait,
-    /// It cannot be had.
-    Failed(Outcome),
-}
-
-enum Step {
+/// How far one look at a page's word came.
+pub(super) enum Step {
     Done,
     Again,
     Wait,
@@ -79,158 +58,10 @@ enum Step {
     Lost,
 }
 
-impl Shared {
-    /// Shared state of a session without regions.
-    pub fn new(control: Control, bell: OwnedFd) -> Self {
-        Self {
-            control,
-            bell,
-            regions: [const { AtomicPtr::new(std::ptr::null_mut()) }; REGIONS_MAX],
-            visitors: 0.into(),
-        }
-    }
-
-    /// Lets every faulting thread of the session protect this region's victims.
-    pub fn publish(&self, tracked: *mut Tracked, index: u32) {
-        self.regions[index as usize].store(tracked, Ordering::SeqCst);
-    }
-
-    /// Ends [`Self::publish`] and waits until no thread uses the region any more.
-    pub fn withdraw(&self, index: u32) {
-        self.regions[index as usize].store(std::ptr::null_mut(), Ordering::SeqCst);
-        while self.visitors.load(Ordering::SeqCst) > 0 {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Rings the keeper awake if it sleeps.
-    #[inline]
-    pub fn wake_keeper(&self) {
-        self.control.wake_keeper(self.bell.as_fd());
-    }
-
-    /// Gives back permits that found no page, and wakes who may have slept for them meanwhile.
-    #[inline]
-    fn return_permits(&self, count: u32) {
-        if count > 0 {
-            self.control.ledger.0.give_back(count);
-            self.control.announce_progress();
-        }
-    }
-
-    /// Protects up to `count` pages that the keeper wants cleaned.
-    #[inline]
-    fn protect_victims(&self, count: usize) {
-        if self.control.victims.is_empty() {
-            return;
-        }
-        self.visitors.fetch_add(1, Ordering::SeqCst);
-        let mut run: Option<(PageRef, u32)> = None;
-        for _ in 0..count {
-            let Some(victim) = self.control.victims.pop().map(PageRef::unpack) else { break };
-            if !self.claim_victim(victim) {
-                continue;
-            }
-            run = match run {
-                Some((first, pages))
-                    if first.region == victim.region && first.page + pages == victim.page =>
-                {
-                    Some((first, pages + 1))
-                }
-                other => {
-                    self.close_run(other);
-                    Some((victim, 1))
-                }
-            };
-        }
-        self.close_run(run);
-        self.visitors.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Protects what the keeper offers now, for a keeper that cannot and a program that takes no faults.
-    pub fn protect_offered(&self) {
-        self.protect_victims(self.control.victims.len());
-    }
-
-    /// Protects every dirty page of every region, for a cut that only the client can make.
-    /// Grants that had begun before the freeze are waited for, and their pages closed, too.
-    pub fn protect_everything(&self) {
-        let began = Instant::now();
-        while self.protect_what_is_open() && began.elapsed() < FREEZE_PATIENCE {
-            std::thread::yield_now();
-        }
-    }
-
-    /// One pass over all pages. True when some are still open, or about to be.
-    fn protect_what_is_open(&self) -> bool {
-        self.visitors.fetch_add(1, Ordering::SeqCst);
-        let mut busy = false;
-        for region in 0..REGIONS_MAX as u32 {
-            let Some(tracked) = self.tracked(region).filter(|tracked| tracked.tracking.protects()) else {
-                continue;
-            };
-            let mut run: Option<(PageRef, u32)> = None;
-            for page in 0..tracked.pages() {
-                if !self.claim_victim(PageRef { region, page }) {
-                    let state = tracked.words.of(page).load().state();
-                    busy |= matches!(state, State::Granting | State::Dirty | State::Protecting);
-                    self.close_run(run.take());
-                } else {
-                    run =
-                        Some(run.map_or((PageRef { region, page }, 1), |(first, pages)| (first, pages + 1)));
-                }
-            }
-            self.close_run(run);
-        }
-        self.visitors.fetch_sub(1, Ordering::SeqCst);
-        busy
-    }
-
-    fn tracked(&self, region: u32) -> Option<&Tracked> {
-        let tracked = self.regions.get(region as usize)?.load(Ordering::SeqCst);
-        // SAFETY: 1: published regions stay alive while `visitors` counts us; see `withdraw`.
-        unsafe { tracked.as_ref() }
-    }
-
-    fn claim_victim(&self, victim: PageRef) -> bool {
-        let Some(tracked) = self.tracked(victim.region) else { return false };
-        if victim.page >= tracked.pages.load(Ordering::Relaxed) {
-            return false;
-        }
-        let word = tracked.words.of(victim.page);
-        let now = word.load();
-        now.state() == State::Dirty && now.pins() == 0 && word.exchange(now, now.to(State::Protecting))
-    }
-
-    fn close_run(&self, run: Option<(PageRef, u32)>) {
-        let Some((first, pages)) = run else { return };
-        let Some(tracked) = self.tracked(first.region) else { return };
-        // SAFETY: 1: claimed pages of a published region.
-        let closed = unsafe { tracked.guard.close(tracked.address(first.page), pages) }.is_ok();
-        for page in first.page..first.page + pages {
-            if closed {
-                tracked.words.of(page).advance(State::Protecting, State::Queued);
-                self.control.tell(Event::Queued(PageRef { page, ..first }));
-            } else {
-                // Out of mappings: the page stays dirty and the keeper offers it again.
-                tracked.words.of(page).advance(State::Protecting, State::Dirty);
-            }
-        }
-        count(&self.control.counters.protected_pages, u64::from(pages));
-        self.wake_keeper();
-    }
-}
-
-/// Raises a counter that many threads raise: relaxed, for reading by people.
-#[inline]
-fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
-}
-
 impl Tracked {
     /// The fault path's view of a region of `pages` pages mapped at `base`.
     pub fn new(
-        shared: std::sync::Arc<Shared>,
+        shared: Arc<Shared>,
         words: Words,
         index: u32,
         base: usize,
@@ -287,12 +118,12 @@ impl Tracked {
     }
 
     #[inline]
-    fn address(&self, page: u32) -> usize {
+    pub(super) fn address(&self, page: u32) -> usize {
         self.base + page as usize * PAGE_SIZE
     }
 
     #[inline]
-    fn page_ref(&self, page: u32) -> PageRef {
+    pub(super) fn page_ref(&self, page: u32) -> PageRef {
         PageRef { region: self.index, page }
     }
 
@@ -322,7 +153,7 @@ impl Tracked {
     }
 
     #[inline]
-    fn attempt(&self, page: u32, write: bool) -> Step {
+    pub(super) fn attempt(&self, page: u32, write: bool) -> Step {
         let now = self.words.of(page).load();
         match (now.state(), self.tracking) {
             (State::Lost, _) => Step::Lost,
@@ -410,7 +241,7 @@ impl Tracked {
 
     /// A keeper that naps would let the permits run out: it is rung when few are left.
     #[inline]
-    fn wake_keeper_when_short(&self) {
+    pub(super) fn wake_keeper_when_short(&self) {
         let control = &*self.shared.control;
         if control.ledger.0.permits().free() < control.ring_below() {
             self.shared.wake_keeper();
@@ -436,11 +267,10 @@ impl Tracked {
     #[inline]
     fn open(&self, page: u32, run: u32, from: State) -> Result<(), Refusal> {
         let start = self.address(page);
-        // SAFETY: 1: claimed pages of the region.
         match from {
-            // SAFETY: as above.
+            // SAFETY: 1: claimed pages of the region.
             State::Fresh => unsafe { self.guard.install_zeros(start, run, true) },
-            // SAFETY: as above.
+            // SAFETY: 1: claimed pages of the region.
             _ => unsafe { self.guard.open(start, run) },
         }
     }
@@ -494,7 +324,7 @@ impl Tracked {
     }
 
     /// Sleeps until the keeper has filled or copied `page`.
-    fn wait_for_keeper(&self, page: u32, now: Word, event: Event) -> Step {
+    pub(super) fn wait_for_keeper(&self, page: u32, now: Word, event: Event) -> Step {
         let word = self.words.of(page);
         let marked = now.with_waiter();
         if now != marked && !word.exchange(now, marked) {
@@ -518,87 +348,5 @@ impl Tracked {
         });
         count(&control.counters.permit_waits, 1);
         count(&control.counters.permit_wait_ns, began.elapsed().as_nanos() as u64);
-    }
-
-    /// Announces a store to `page` and pins it: until [`Self::unpin`] it is neither protected nor
-    /// copied. Does not wait for permits: the caller may hold other pins, and lets go of them first.
-    #[inline]
-    pub fn pin(&self, page: u32) -> Result<(), Unpinned> {
-        let word = self.words.of(page);
-        loop {
-            let now = word.load();
-            if now.state() != State::Dirty {
-                self.prepare(page, now)?;
-            } else if now.pins() == PINS_MAX {
-                return Err(Unpinned::Wait);
-            } else if word.exchange(now, now.pinned()) {
-                if self.shared.control.freeze() == Freeze::None {
-                    return Ok(());
-                }
-                word.unpin();
-                return Err(Unpinned::Wait);
-            }
-        }
-    }
-
-    /// Brings a page closer to dirty.
-    #[cold]
-    fn prepare(&self, page: u32, now: Word) -> Result<(), Unpinned> {
-        let step = match now.state() {
-            _ if self.tracking != Tracking::Explicit => self.attempt(page, true),
-            State::Lost => Step::Lost,
-            State::Absent => self.wait_for_keeper(page, now, Event::Wanted(self.page_ref(page))),
-            State::Held => self.wait_for_keeper(page, now, Event::Urgent(self.page_ref(page))),
-            State::Clean | State::Fresh => self.admit(page, now),
-            State::Queued | State::Copying | State::InFlight => self.take_back(page, now),
-            State::Dirty | State::Granting | State::Protecting => Step::Again,
-        };
-        match step {
-            Step::Done | Step::Again => Ok(()),
-            Step::Wait | Step::Failed(Refusal::Exhausted) => Err(Unpinned::Wait),
-            Step::Lost => Err(Unpinned::Failed(Outcome::Lost)),
-            Step::Failed(refusal) => Err(Unpinned::Failed(Outcome::Broken(refusal))),
-        }
-    }
-
-    /// An explicit page becomes dirty: a permit and a word, no system call.
-    fn admit(&self, page: u32, now: Word) -> Step {
-        let control = &*self.shared.control;
-        if control.freeze() != Freeze::None || control.ledger.0.take(1) == 0 {
-            return Step::Wait;
-        }
-        if !self.words.of(page).exchange(now, now.to(State::Dirty)) {
-            self.shared.return_permits(1);
-            return Step::Again;
-        }
-        control.tell(Event::Dirtied(self.page_ref(page)));
-        count(&control.counters.granted_pages, 1);
-        self.wake_keeper_when_short();
-        Step::Again
-    }
-
-    /// An explicit page on its way to the SSD is announced again: it keeps its permit.
-    fn take_back(&self, page: u32, now: Word) -> Step {
-        if self.shared.control.freeze() != Freeze::None {
-            return Step::Wait;
-        }
-        if self.words.of(page).exchange(now, now.to(State::Dirty)) {
-            self.shared.control.tell(Event::Dirtied(self.page_ref(page)));
-            count(&self.shared.control.counters.rescued_pages, 1);
-        }
-        Step::Again
-    }
-
-    /// Ends the store announced by [`Self::pin`]. In checking mode the page is closed again, so that
-    /// the next store must be announced, too.
-    #[inline]
-    pub fn unpin(&self, page: u32) {
-        self.words.of(page).unpin();
-        if self.tracking == Tracking::Checking {
-            let victim = self.page_ref(page);
-            if self.shared.claim_victim(victim) {
-                self.shared.close_run(Some((victim, 1)));
-            }
-        }
     }
 }

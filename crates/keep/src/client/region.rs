@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering;
 use wattkeep_sys::map::{Access, Mapping};
 use wattkeep_sys::uffd;
 
-use super::grant::{Outcome, Tracked, Unpinned};
+use super::announce::Unpinned;
+use super::grant::{Outcome, Tracked};
 use super::guard::Guard;
 use super::monitor::Monitor;
 use super::session::{Session, SessionError, unexpected};

@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use wattkeep_sys::signal::{self, FaultSignal};
 use wattkeep_sys::socket;
 
-use super::grant::Shared;
 use super::probe::{self, ChosenMode};
+use super::protect::Shared;
 use super::spawn::{Keeper, KeeperPlace};
 use super::{fault, region};
 use crate::control::block::{Control, Freeze};
@@ -176,7 +176,8 @@ impl Session {
         };
         if signal::is_blocked(signal) {
             return Err(SessionError::Refused(format!(
-                "this thread blocks {signal:?}, by which first stores reach us: unblock it, or open with fault mode 'monitor'"
+                "this thread blocks {signal:?}, by which first stores reach us: unblock it, or open with fault \
+                 mode 'monitor'"
             )));
         }
         Ok(fault::install(signal)?)

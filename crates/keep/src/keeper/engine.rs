@@ -12,6 +12,7 @@ use wattkeep_power::spec::BudgetSpec;
 use wattkeep_store::disk::{Disk, Wait};
 use wattkeep_store::{Event, Store, StoreError};
 
+use super::complain::complain;
 use super::cut::Checkpointing;
 use super::fill::Filling;
 use super::notices::ClientLine;
@@ -194,7 +195,7 @@ impl<D: Disk> Keeper<D> {
     /// The store failed: nobody may write any more, and everybody is told why.
     pub fn fail(&mut self, error: &KeeperError) {
         if !matches!(self.phase, Phase::Failed(_)) {
-            eprintln!("wattkeepd: {error}");
+            complain(&error.to_string());
             self.phase = Phase::Failed(error.to_string());
             self.control.set_freeze(Freeze::Closed);
             let askers = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();

@@ -10,6 +10,7 @@ use std::io;
 use wattkeep_store::disk::{Disk, Wait};
 use wattkeep_sys::buffer::AlignedBuffer;
 
+use super::complain::complain;
 use super::engine::{Keeper, KeeperError};
 use crate::control::block::PageRef;
 use crate::control::page_word::State;
@@ -197,7 +198,7 @@ impl<D: Disk> Keeper<D> {
         let Some(read) = self.filling.flying.remove(&token) else { return Ok(()) };
         let good = result.is_ok();
         if let Err(e) = result {
-            eprintln!("wattkeepd: reading {} pages from slot {first_slot} failed: {e}", read.len());
+            complain(&format!("reading {} pages from slot {first_slot} failed: {e}", read.len()));
         }
         let mut run: Vec<Placed> = Vec::with_capacity(read.len());
         for (slot, page) in read {
@@ -238,10 +239,10 @@ impl<D: Disk> Keeper<D> {
 
     fn lose(&mut self, page: PageRef, slot: u32) {
         let region = &mut self.regions[page.region as usize];
-        eprintln!(
-            "wattkeepd: page {} of region '{}' is damaged in the store (slot {slot})",
+        complain(&format!(
+            "page {} of region '{}' is damaged in the store (slot {slot})",
             page.page, region.name
-        );
+        ));
         region.absent -= 1;
         region.settle(page.page, State::Absent, State::Lost);
         self.counters.lost_pages += 1;

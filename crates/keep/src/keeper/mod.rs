@@ -2,12 +2,15 @@
 //!
 //! One thread, one loop. The modules, in the order a dirty page meets them:
 
+pub mod admit;
 pub mod budget;
+mod complain;
 pub mod cut;
 pub mod engine;
 pub mod fill;
 pub mod intake;
 pub mod notices;
+pub mod opening;
 pub mod pages;
 pub mod place;
 pub mod room;

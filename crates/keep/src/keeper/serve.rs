@@ -14,29 +14,18 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use wattkeep_power::spec;
+use wattkeep_store::UringDisk;
 use wattkeep_store::disk::Disk;
-use wattkeep_store::{
-    CommitKind, CreateOptions, FileError, NewRegion, Recovery, RegionMode, Store, UringDisk, store_file,
-};
 use wattkeep_sys::socket;
 
 use super::budget::DEFAULT_BUDGET;
+use super::complain::complain;
 use super::engine::{Keeper, KeeperError, Phase};
 use super::notices::ClientLine;
-use super::pages::KeptRegion;
-use super::place;
-use crate::control::block::{Control, PageRef};
-use crate::control::page_word::State;
-use crate::limits::{KEEPER_NAP, MESSAGE_MAX, PAGE_SIZE, REGIONS_MAX, RESERVE_MIN_BYTES};
-use crate::protocol::{PROTOCOL, RegionReply, RegionRequest, Reply, Request, SOCKET_NAME, SessionOptions};
-use crate::types::{FaultMode, RegionId, Tracking};
-
-/// How long an opening waits for a keeper that is still writing the last session out.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long an opening waits for a keeper that seems to serve somebody: a killed program's keeper learns
-/// of the kill a moment later than whoever starts the program again.
-const RESTART_PATIENCE: Duration = Duration::from_secs(1);
+use super::opening::open_store;
+use crate::control::block::Control;
+use crate::limits::{KEEPER_NAP, MESSAGE_MAX};
+use crate::protocol::{PROTOCOL, RegionRequest, Reply, Request, SOCKET_NAME, SessionOptions};
 
 /// Time without work after which the keeper naps. Under load news comes every few microseconds, and a
 /// client that must ring a sleeping keeper pays several of them.
@@ -54,7 +43,7 @@ const VISITORS_MAX: usize = 16;
 /// Serves one session on `socket`, to its end.
 pub fn run(socket: OwnedFd) {
     if let Err(e) = serve(&socket) {
-        eprintln!("wattkeepd: {e}");
+        complain(&e.to_string());
     }
 }
 
@@ -386,7 +375,7 @@ impl Server {
             },
         };
         if let (Reply::Failed { message }, None) = (&answer, asker) {
-            eprintln!("wattkeepd: {}: {message}", self.directory.display());
+            complain(&format!("{}: {message}", self.directory.display()));
         }
         // The socket goes before the answer: whoever hears it may open the store again.
         self.listener = None;
@@ -398,53 +387,6 @@ impl Server {
     }
 }
 
-fn open_store(
-    directory: &Path,
-    options: &SessionOptions,
-) -> Result<(Store<UringDisk>, Option<String>), String> {
-    if options.create_if_missing && !store_file(directory).exists() {
-        let store = Store::create_in(directory, &mut CreateOptions::default()).map_err(|e| e.to_string())?;
-        return Ok((store, None));
-    }
-    let began = Instant::now();
-    let worth_waiting =
-        || began.elapsed() < RESTART_PATIENCE || began.elapsed() < LOCK_PATIENCE && is_draining(directory);
-    let disk = loop {
-        match UringDisk::open(directory) {
-            Err(FileError::InUse { .. }) if worth_waiting() => {
-                std::thread::yield_now();
-                let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 5_000_000 });
-            }
-            other => break other.map_err(|e| e.to_string())?,
-        }
-    };
-    let (store, recovery) = Store::open(disk).map_err(|e| e.to_string())?;
-    Ok((store, Some(describe(&recovery))))
-}
-
-/// What recovery found, in words for people.
-fn describe(recovery: &Recovery) -> String {
-    let image = match recovery.kind {
-        CommitKind::Created => "empty store",
-        CommitKind::Checkpoint => "last checkpoint",
-        CommitKind::Save => "completed save",
-        CommitKind::Close => "orderly close",
-    };
-    if recovery.clean {
-        return format!("{image}, complete");
-    }
-    format!(
-        "{image}, epoch {}: the last session ended without a save, what it wrote later is lost ({} batches dropped)",
-        recovery.commit.epoch.0, recovery.lost_tail_batches
-    )
-}
-
-/// A keeper without a listening socket holds the store: its client has ended, it is writing out.
-fn is_draining(directory: &Path) -> bool {
-    let Ok(directory) = File::open(directory) else { return false };
-    socket::connect_to(directory.as_fd(), Path::new(SOCKET_NAME)).is_err()
-}
-
 impl<D: Disk> Keeper<D> {
     /// A turn, unless the keeper failed.
     fn turn_if_running(&mut self) -> Result<bool, KeeperError> {
@@ -454,167 +396,4 @@ impl<D: Disk> Keeper<D> {
     fn take_reports(&mut self) -> Vec<super::status::Report> {
         std::mem::take(&mut self.counters.reports)
     }
-
-    /// Opens a region of the store, or makes it. The caller hands the descriptors on.
-    pub fn open_region(&mut self, request: &RegionRequest) -> Result<RegionReply, String> {
-        if self.regions.len() == REGIONS_MAX {
-            return Err(format!(
-                "a session maps at most {REGIONS_MAX} regions: open the store a second time later"
-            ));
-        }
-        if let Some(index) = self.regions.iter().position(|region| region.name == request.name) {
-            return self.open_again(index);
-        }
-        let id = match self.store.region_by_name(&request.name) {
-            Some(record) => record.id,
-            None => self.create_region(request)?,
-        };
-        self.apply_budget()?;
-        let record = self.store.region(id).ok_or("the region vanished while it was opened")?;
-        let tracking = match (record.mode, request.tracking) {
-            (RegionMode::Transparent, _) => Tracking::Transparent,
-            (RegionMode::Explicit, Tracking::Checking) => Tracking::Checking,
-            (RegionMode::Explicit, _) => Tracking::Explicit,
-        };
-        let (pages, reserve, address) =
-            (record.pages, record.reserve_pages.max(record.pages), record.address);
-        let region = KeptRegion::create(id, &request.name, tracking, pages, reserve, address)
-            .map_err(|e| format!("no memory for region '{}': {e}", request.name))?;
-        self.regions.push(region);
-        let index = self.regions.len() - 1;
-        self.mark_absent(index);
-        if self.options.fill_ahead || self.options.fault_mode == FaultMode::Mprotect {
-            let lost_before = self.counters.lost_pages;
-            self.fill_now(index).map_err(|e| e.to_string())?;
-            let lost = self.counters.lost_pages - lost_before;
-            if lost > 0 && self.options.fault_mode == FaultMode::Mprotect {
-                // Nothing faults on a page that reads as zeros.
-                self.regions.truncate(index);
-                return Err(format!(
-                    "{lost} pages of region '{}' are damaged in the store, and with fault mode mprotect they \
-                     would read as zeros: run 'wattkeep check', then open with fault mode 'signal' or 'monitor'",
-                    request.name
-                ));
-            }
-        }
-        self.store.mark_running().map_err(|e| e.to_string())?;
-        Ok(RegionReply { index: index as u32, pages, reserve_pages: reserve, address, tracking })
-    }
-
-    /// A region that could not be mapped may be asked for again. One that was mapped may not: its memory
-    /// is sealed against a second mapping.
-    fn open_again(&mut self, index: usize) -> Result<RegionReply, String> {
-        let region = &self.regions[index];
-        let name = &region.name;
-        match (region.is_detached(), region.is_sealed()) {
-            (true, false) => Ok(RegionReply {
-                index: index as u32,
-                pages: region.pages,
-                reserve_pages: region.reserve(),
-                address: region.address,
-                tracking: region.tracking,
-            }),
-            (true, true) => Err(format!(
-                "region '{name}' was closed: close the store and open it again to open the region again"
-            )),
-            (false, _) => Err(format!("region '{name}' is open already in this program")),
-        }
-    }
-
-    /// The client has no mapping of the region any more: what is dirty there waits for its copy.
-    pub fn detach(&mut self, index: usize) -> Result<(), String> {
-        let Some(region) = self.regions.get_mut(index) else {
-            return Err("no such region in this session".into());
-        };
-        region.forget_client();
-        for page in 0..region.pages {
-            if region.word(page).try_advance(State::Dirty, State::Queued).is_some() {
-                self.queue.push_back(PageRef { region: index as u32, page });
-            }
-        }
-        Ok(())
-    }
-
-    fn create_region(&mut self, request: &RegionRequest) -> Result<RegionId, String> {
-        let Some(bytes) = request.create_bytes else {
-            let known: Vec<_> = self.store.regions().iter().map(|region| region.name.as_str()).collect();
-            return Err(format!("the store has no region '{}'; it has: {}", request.name, known.join(", ")));
-        };
-        let pages = whole_pages(bytes)?;
-        let reserve = whole_pages(
-            request.reserve_bytes.max(RESERVE_MIN_BYTES).max(bytes).next_multiple_of(PAGE_SIZE as u64),
-        )?;
-        let address = self.free_address(&request.name, u64::from(reserve) * PAGE_SIZE as u64)?;
-        let mode = if request.tracking == Tracking::Transparent {
-            RegionMode::Transparent
-        } else {
-            RegionMode::Explicit
-        };
-        self.store
-            .create_region(NewRegion {
-                name: request.name.clone(),
-                mode,
-                pages,
-                reserve_pages: reserve,
-                address,
-            })
-            .map_err(|e| e.to_string())
-    }
-
-    fn free_address(&self, name: &str, bytes: u64) -> Result<u64, String> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.client.pid)).unwrap_or_default();
-        let occupied = place::mapped_ranges(&maps);
-        place::free_address_beside(&occupied, self.store.regions(), self.store.uuid(), name, bytes)
-            .ok_or_else(|| format!("no address range of {bytes} bytes is left: ask for a smaller reserve"))
-    }
-
-    /// The client has mapped a region: seals its memory and takes over its userfaultfd.
-    pub fn attach(&mut self, index: usize, guard: Option<OwnedFd>) -> Result<(), KeeperError> {
-        let Some(region) = self.regions.get_mut(index) else {
-            return Err(io::Error::other("no such region in this session").into());
-        };
-        let filled = self.options.fill_ahead && guard.is_some();
-        region.seal(guard)?;
-        if filled && region.tracking.protects() && !region.protect(0, region.pages) {
-            return Err(io::Error::other("pages filled ahead cannot be protected").into());
-        }
-        self.begin_fill(index);
-        Ok(())
-    }
-
-    /// Makes an open region larger.
-    pub fn grow(&mut self, index: usize, bytes: u64) -> Result<(), String> {
-        let pages = whole_pages(bytes)?;
-        let Some(region) = self.regions.get_mut(index) else {
-            return Err("no such region in this session".into());
-        };
-        if pages < region.pages {
-            return Err(format!(
-                "region '{}' has {} bytes and cannot shrink while it is open: close it, then use 'wattkeep resize'",
-                region.name,
-                u64::from(region.pages) * PAGE_SIZE as u64
-            ));
-        }
-        if pages > region.reserve() {
-            return Err(format!(
-                "region '{}' reserved {} bytes of address space: it cannot grow to {bytes} bytes",
-                region.name,
-                u64::from(region.reserve()) * PAGE_SIZE as u64
-            ));
-        }
-        self.store.resize_region(region.id, pages).map_err(|e| e.to_string())?;
-        region.set_pages(pages);
-        self.apply_budget()
-    }
-}
-
-fn whole_pages(bytes: u64) -> Result<u32, String> {
-    let page = PAGE_SIZE as u64;
-    if bytes == 0 || !bytes.is_multiple_of(page) {
-        return Err(format!("a region has a whole number of pages of {page} bytes, not {bytes} bytes"));
-    }
-    u32::try_from(bytes / page)
-        .ok()
-        .filter(|pages| *pages < u32::MAX)
-        .ok_or_else(|| format!("{bytes} bytes are more than a region can have (16 TiB)"))
 }

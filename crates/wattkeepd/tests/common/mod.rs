@@ -277,13 +277,15 @@ pub fn peek(address: usize) -> u64 {
 /// Forks a child that sleeps and ends; it touches nothing. Returns its process id.
 pub fn fork_sleeper(time: Duration) -> i32 {
     // SAFETY: 2: the child makes two async-signal-safe calls and never returns.
-    match unsafe { libc::fork() } {
-        0 => unsafe {
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: 2: the two async-signal-safe calls.
+        unsafe {
             libc::sleep(time.as_secs() as u32);
             libc::_exit(0)
-        },
-        child => child,
+        }
     }
+    child
 }
 
 /// Asks the keeper of a running store through its socket, as the command line does.

@@ -1,0 +1,105 @@
+//! Announced stores: a page is pinned for the time of a store, and needs no fault.
+//!
+//! The writers of explicit regions pass here instead of through a fault; so does every store of a
+//! system call that a program announces. A pinned page is neither protected nor copied. A thread that
+//! must wait for a permit lets go of its pins first, so that waiting writers never hold up a cut.
+
+use super::grant::{Outcome, Step, Tracked};
+use super::guard::Refusal;
+use super::protect::count;
+use crate::control::block::{Event, Freeze};
+use crate::control::page_word::{PINS_MAX, State, Word};
+use crate::types::Tracking;
+
+/// Why a page was not pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unpinned {
+    /// No permit is free, or grants are frozen: let go of other pins, wait, try again.
+    Wait,
+    /// It cannot be had.
+    Failed(Outcome),
+}
+
+impl Tracked {
+    /// Announces a store to `page` and pins it: until [`Self::unpin`] it is neither protected nor
+    /// copied. Does not wait for permits: the caller may hold other pins, and lets go of them first.
+    #[inline]
+    pub fn pin(&self, page: u32) -> Result<(), Unpinned> {
+        let word = self.words.of(page);
+        loop {
+            let now = word.load();
+            if now.state() != State::Dirty {
+                self.prepare(page, now)?;
+            } else if now.pins() == PINS_MAX {
+                return Err(Unpinned::Wait);
+            } else if word.exchange(now, now.pinned()) {
+                if self.shared.control.freeze() == Freeze::None {
+                    return Ok(());
+                }
+                word.unpin();
+                return Err(Unpinned::Wait);
+            }
+        }
+    }
+
+    /// Brings a page closer to dirty.
+    #[cold]
+    fn prepare(&self, page: u32, now: Word) -> Result<(), Unpinned> {
+        let step = match now.state() {
+            _ if self.tracking != Tracking::Explicit => self.attempt(page, true),
+            State::Lost => Step::Lost,
+            State::Absent => self.wait_for_keeper(page, now, Event::Wanted(self.page_ref(page))),
+            State::Held => self.wait_for_keeper(page, now, Event::Urgent(self.page_ref(page))),
+            State::Clean | State::Fresh => self.admit(page, now),
+            State::Queued | State::Copying | State::InFlight => self.take_back(page, now),
+            State::Dirty | State::Granting | State::Protecting => Step::Again,
+        };
+        match step {
+            Step::Done | Step::Again => Ok(()),
+            Step::Wait | Step::Failed(Refusal::Exhausted) => Err(Unpinned::Wait),
+            Step::Lost => Err(Unpinned::Failed(Outcome::Lost)),
+            Step::Failed(refusal) => Err(Unpinned::Failed(Outcome::Broken(refusal))),
+        }
+    }
+
+    /// An explicit page becomes dirty: a permit and a word, no system call.
+    fn admit(&self, page: u32, now: Word) -> Step {
+        let control = &*self.shared.control;
+        if control.freeze() != Freeze::None || control.ledger.0.take(1) == 0 {
+            return Step::Wait;
+        }
+        if !self.words.of(page).exchange(now, now.to(State::Dirty)) {
+            self.shared.return_permits(1);
+            return Step::Again;
+        }
+        control.tell(Event::Dirtied(self.page_ref(page)));
+        count(&control.counters.granted_pages, 1);
+        self.wake_keeper_when_short();
+        Step::Again
+    }
+
+    /// An explicit page on its way to the SSD is announced again: it keeps its permit.
+    fn take_back(&self, page: u32, now: Word) -> Step {
+        if self.shared.control.freeze() != Freeze::None {
+            return Step::Wait;
+        }
+        if self.words.of(page).exchange(now, now.to(State::Dirty)) {
+            self.shared.control.tell(Event::Dirtied(self.page_ref(page)));
+            count(&self.shared.control.counters.rescued_pages, 1);
+        }
+        Step::Again
+    }
+
+    /// Ends the store announced by [`Self::pin`]. In checking mode the page is closed again, so that
+    /// the next store must be announced, too.
+    #[inline]
+    pub fn unpin(&self, page: u32) {
+        self.words.of(page).unpin();
+        if self.tracking == Tracking::Checking {
+            let victim = self.page_ref(page);
+            if self.shared.claim_victim(victim) {
+                self.shared.close_run(Some((victim, 1)));
+            }
+        }
+    }
+}
