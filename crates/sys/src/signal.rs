@@ -64,6 +64,32 @@ pub unsafe fn install(signal: FaultSignal, handler: Handler) -> io::Result<Previ
     Ok(Previous(unsafe { previous.assume_init() }))
 }
 
+/// Lets the installed handler of `signal` run on the stack of the thread it interrupts: alternate stacks
+/// are too small for a backtrace.
+pub fn leave_alternate_stack(signal: FaultSignal) -> io::Result<()> {
+    // SAFETY: 3: an all-zero sigaction is valid, and is filled in by the call.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    // SAFETY: 3: `action` is valid for both calls; the handler stays the same.
+    let answer = unsafe {
+        libc::sigaction(signal.number(), std::ptr::null(), &mut action);
+        action.sa_flags &= !libc::SA_ONSTACK;
+        libc::sigaction(signal.number(), &action, std::ptr::null_mut())
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Calls `work` in every child that this process forks, before fork(2) returns there.
+///
+/// # Safety
+/// 1: `work` keeps to async-signal-safe calls.
+pub unsafe fn after_fork_in_child(work: unsafe extern "C" fn()) -> io::Result<()> {
+    // SAFETY: 1 by the caller.
+    match unsafe { libc::pthread_atfork(None, None, Some(work)) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
 /// True when the current action of `signal` is `handler`.
 pub fn is_installed(signal: FaultSignal, handler: Handler) -> bool {
     // SAFETY: 3: asks for the current action only.

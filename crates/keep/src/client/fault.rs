@@ -8,6 +8,7 @@
 //! 1. A published entry's `Tracked` is alive until its region was withdrawn and unmapped; a thread
 //!    that accesses a region while another one closes it breaks the contract of the region's owner.
 //! 2. The handler is installed once per signal and never removed: others may have chained to it.
+//! 3. What runs after a fork touches atomics alone.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -92,9 +93,24 @@ pub fn install(signal: FaultSignal) -> io::Result<()> {
             "another handler replaced ours for {signal:?}: let it chain, or open the region after it is installed"
         )));
     }
+    static FORKS: OnceLock<()> = OnceLock::new();
+    if FORKS.set(()).is_ok() {
+        // SAFETY: 3: atomics only.
+        unsafe { signal::after_fork_in_child(forget_regions) }?;
+    }
     // SAFETY: 2: `on_fault` keeps to async-signal-safe calls.
     let previous = unsafe { signal::install(signal, on_fault) }?;
     slot.set(previous).map_err(|_| io::Error::other("the fault handler was installed twice"))
+}
+
+/// A forked child has none of the regions, but shares their words: it must not touch them.
+unsafe extern "C" fn forget_regions() {
+    (0..ENTRIES).for_each(withdraw);
+}
+
+/// Makes room on the stack for the reports of the checking mode.
+pub fn prepare_reports(signal: FaultSignal) -> io::Result<()> {
+    signal::leave_alternate_stack(signal)
 }
 
 extern "C" fn on_fault(number: c_int, info: *mut SigInfo, context: *mut c_void) {

@@ -18,7 +18,7 @@ use super::announce::Unpinned;
 use super::grant::{Outcome, Tracked};
 use super::guard::Guard;
 use super::monitor::Monitor;
-use super::session::{Session, SessionError, unexpected};
+use super::session::{Session, SessionError, fault_signal, unexpected};
 use super::{fault, probe};
 use crate::control::block::Words;
 use crate::limits::PAGE_SIZE;
@@ -77,6 +77,9 @@ impl Region {
     ) -> Result<Self, SessionError> {
         let [memory, words] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| SessionError::KeeperGone)?;
         let mode = session.mode().mode;
+        if let (Tracking::Checking, Some(signal)) = (reply.tracking, fault_signal(mode)) {
+            fault::prepare_reports(signal)?;
+        }
         let mapping = Self::map(&reply, &memory, mode, &request.name)?;
         let words = Words::map(&words, reply.reserve_pages)?;
         let guard = Self::guard(&reply, &mapping, mode)?;

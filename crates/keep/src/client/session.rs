@@ -169,11 +169,7 @@ impl Session {
     }
 
     fn prepare_signals(mode: FaultMode) -> Result<(), SessionError> {
-        let signal = match mode {
-            FaultMode::Signal => FaultSignal::Bus,
-            FaultMode::Mprotect => FaultSignal::Segv,
-            FaultMode::Monitor => return Ok(()),
-        };
+        let Some(signal) = fault_signal(mode) else { return Ok(()) };
         if signal::is_blocked(signal) {
             return Err(SessionError::Refused(format!(
                 "this thread blocks {signal:?}, by which first stores reach us: unblock it, or open with fault \
@@ -329,6 +325,15 @@ pub fn ask(
     match serde_json::from_slice(&answer[..len]).map_err(|e| SessionError::System(io::Error::other(e)))? {
         Reply::Failed { message } => Err(SessionError::Refused(message)),
         reply => Ok((reply, fds)),
+    }
+}
+
+/// The signal by which first stores reach us.
+pub(super) fn fault_signal(mode: FaultMode) -> Option<FaultSignal> {
+    match mode {
+        FaultMode::Signal => Some(FaultSignal::Bus),
+        FaultMode::Mprotect => Some(FaultSignal::Segv),
+        FaultMode::Monitor => None,
     }
 }
 
