@@ -133,7 +133,7 @@ impl Session {
         let (notices, theirs) = socket::pair()?;
         let hello = Request::Hello {
             protocol: PROTOCOL,
-            store: std::path::absolute(directory)?.to_string_lossy().into_owned(),
+            store: as_text(&std::path::absolute(directory)?)?,
             options: SessionOptions {
                 create_if_missing: options.create_if_missing,
                 budget: options.budget,
@@ -326,6 +326,15 @@ pub fn ask(
         Reply::Failed { message } => Err(SessionError::Refused(message)),
         reply => Ok((reply, fds)),
     }
+}
+
+/// A path as messages carry it. A keeper given a path that merely looks alike would serve another store.
+fn as_text(path: &Path) -> Result<String, SessionError> {
+    let text = path.to_str().ok_or_else(|| {
+        let path = path.display();
+        SessionError::Refused(format!("the path {path} is not UTF-8: name or link the directory otherwise"))
+    })?;
+    Ok(text.to_owned())
 }
 
 /// The signal by which first stores reach us.
