@@ -466,3 +466,29 @@ pub fn store_in_a_handler(address: usize, value: u64) {
     // SAFETY: 2: raises a signal in this thread. Rust gives every thread an alternate stack.
     unsafe { libc::raise(libc::SIGUSR1) };
 }
+
+/// A mapping that sits on an address until it is dropped.
+pub struct Squatter(usize);
+
+/// Maps a page at `address`.
+pub fn occupy(address: usize) -> Squatter {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let target = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: 2: replaces nothing.
+    let mapped = unsafe { libc::mmap(target, PAGE, libc::PROT_READ, flags, -1, 0) };
+    assert_eq!(mapped as usize, address);
+    Squatter(address)
+}
+
+impl Drop for Squatter {
+    fn drop(&mut self) {
+        // SAFETY: 2: our own mapping.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.0), PAGE) };
+    }
+}
+
+/// Names the keeper's program.
+pub fn set_keeper(path: &str) {
+    // SAFETY: 2: called in a child with one test.
+    unsafe { std::env::set_var("WATTKEEP_KEEPER", path) }
+}
