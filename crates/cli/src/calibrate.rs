@@ -40,12 +40,13 @@ const DETECTION_NS: u64 = 10_000_000;
 const SETTLE_NS: u64 = 5_000_000;
 /// Protecting, copying and checksumming one page that is in no cache.
 const PAGE_NS: u64 = 1_500;
-/// Least time that one flush is given. An SSD cleans itself up, and a shared one serves others: both
-/// were seen to hold a flush back for tens of milliseconds, and a measurement of a second rarely meets
-/// it.
-const FLUSH_MIN_NS: u64 = 40_000_000;
-/// Flushes of a commit, the superblock's included.
-const COMMIT_FLUSHES: u64 = 3;
+/// Least time that a wait for the device is given. An SSD cleans itself up, and a shared one serves
+/// others: both were seen to hold a request back for tens of milliseconds, and a measurement of a second
+/// rarely meets it.
+const STALL_MIN_NS: u64 = 30_000_000;
+/// Waits for the device in a save, each of which can meet a stall as long as the worst flush: the writes
+/// that were in flight, the last pages, and three flushes of the commit.
+const STALLS: u64 = 5;
 /// The two superblock copies, and waking up after each of the commit's five requests.
 const COMMIT_NS: u64 = 10_000_000;
 
@@ -133,14 +134,14 @@ fn noise(seed: u64) -> AlignedBuffer {
 
 /// What saving `budget_pages` costs on a store so calibrated.
 pub(crate) fn save_cost(calibration: &Calibration, budget_pages: u64) -> SaveCost {
-    let flush_ns = calibration.flush_worst_ns.max(FLUSH_MIN_NS);
+    let stall_ns = calibration.flush_worst_ns.max(STALL_MIN_NS);
     let page_ns = calibration.freeze_worst_ns_per_page.max(PAGE_NS);
     SaveCost {
         bandwidth_bytes_per_s: calibration.write_worst_bytes_per_s,
         overheads: Overheads {
             detection_ns: DETECTION_NS,
             freeze_ns: SETTLE_NS.saturating_add(page_ns.saturating_mul(budget_pages)),
-            commit_ns: COMMIT_NS.saturating_add(flush_ns.saturating_mul(COMMIT_FLUSHES)),
+            commit_ns: COMMIT_NS.saturating_add(stall_ns.saturating_mul(STALLS)),
         },
         in_flight_reserve_pages: 0,
     }
