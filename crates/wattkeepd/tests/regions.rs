@@ -245,7 +245,7 @@ fn raw_pointers_into_a_region_stay_valid() {
     let (first, second) = (table(&store, "first", 50), table(&store, "second", 50));
     // A list that runs through both regions.
     let at = |page: usize| {
-        let region = if page % 2 == 0 { &first } else { &second };
+        let region = if page.is_multiple_of(2) { &first } else { &second };
         region.as_ptr() as usize + page / 2 * PAGE
     };
     for page in 0..100 {

@@ -15,7 +15,7 @@ const MODES: [FaultMode; 3] = [FaultMode::Signal, FaultMode::Mprotect, FaultMode
 const PAGES: usize = 16 * 1024;
 
 fn stamp(page: usize) -> u64 {
-    0x5EED_0000_0000_0000 | page as u64 * 0x9E37
+    0x5EED_0000_0000_0000 | (page as u64 * 0x9E37)
 }
 
 fn table(store: &Store, name: &str, pages: usize) -> Region {
@@ -56,7 +56,7 @@ fn threads_that_touch_and_write_during_a_restore_see_every_byte() {
                         let page = random.below(PAGES / 4) * 4 + thread as usize;
                         let found = get(region, page, 3);
                         assert!(found == stamp(page) || found == page as u64, "page {page}: {found:#x}");
-                        if page % 3 == 0 {
+                        if page.is_multiple_of(3) {
                             put(region, page, 3, page as u64);
                             put(region, page, 4, 1);
                         }
