@@ -3,7 +3,7 @@
 //! A service thread listens for the keeper's notices. When the keeper ends without being asked to,
 //! that thread closes grants for ever: writers stall, they never write untracked.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -299,7 +299,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(e) = self.close() {
-            eprintln!("wattkeep: closing the store failed: {e}");
+            say(&format!("wattkeep: closing the store failed: {e}"));
         }
     }
 }
@@ -381,10 +381,15 @@ fn serve(
         }
         if !closing.load(Ordering::SeqCst) {
             shared.control.set_freeze(Freeze::Closed);
-            eprintln!(
+            say(
                 "wattkeep: the keeper ended unexpectedly: stores to clean pages wait for ever, nothing is written \
-                 untracked; end this program, then run 'wattkeep check' on the store"
+                 untracked; end this program, then run 'wattkeep check' on the store",
             );
         }
     })
+}
+
+/// Says a line on standard error, if anybody listens: `eprintln!` would panic where nobody does.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
