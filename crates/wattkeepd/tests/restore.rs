@@ -228,6 +228,32 @@ fn a_damaged_page_is_never_handed_out() {
     }
 }
 
+/// The story: the keeper reported a damaged page to a standard error that nobody read any more, panicked,
+/// and took the session's unsaved stores along.
+#[test]
+fn a_keeper_whose_complaints_nobody_reads_goes_on() {
+    let test = "a_keeper_whose_complaints_nobody_reads_goes_on";
+    if let Some(directory) = plays("client") {
+        common::break_stderr();
+        let store = options().budget("300").open(&directory).expect("opens");
+        let region = table(&store, "a", 600);
+        let refused = region.will_read(123 * PAGE, 1).is_err();
+        put(&region, 500, 4, 9);
+        let went_on = store.checkpoint().is_ok();
+        drop(region);
+        let closed = store.close().is_ok();
+        Scoreboard::open(&directory, 1).set(0, 1 + u64::from(refused && went_on && closed));
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    stamped(directory.path(), 600);
+    damage(directory.path(), 123);
+    let board = Scoreboard::open(directory.path(), 1);
+    let _child = common::child(test, "client", directory.path());
+    assert!(within(Duration::from_secs(10), || board.get(0) > 0));
+    assert_eq!(board.get(0), 2);
+}
+
 #[test]
 fn a_restore_ends_without_a_touch() {
     for place in [KeeperPlace::Process, KeeperPlace::Thread] {

@@ -492,3 +492,14 @@ pub fn set_keeper(path: &str) {
     // SAFETY: 2: called in a child with one test.
     unsafe { std::env::set_var("WATTKEEP_KEEPER", path) }
 }
+
+/// Makes standard error a pipe that nobody reads.
+pub fn break_stderr() {
+    let mut ends = [0; 2];
+    // SAFETY: 2: fresh descriptors; the second replaces standard error.
+    unsafe {
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        libc::close(ends[0]);
+        libc::dup2(ends[1], 2);
+    }
+}
