@@ -55,16 +55,18 @@ impl<'a> Writer<'a> {
 /// Samples the ledger until told to stop; `limit` is the highest budget that any permit may be from.
 fn audit(store: &Store, stop: &AtomicBool, limit: &AtomicU32) -> u64 {
     let mut samples = 0;
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         // A budget may change beside the sample: the higher of both sides counts.
         let before = limit.load(Ordering::SeqCst);
         let held = store.session().control().ledger.0.permits().held;
         let limit = before.max(limit.load(Ordering::SeqCst));
         assert!(held <= limit, "{held} pages dirty, budget {limit}");
         samples += 1;
+        if stop.load(Ordering::Relaxed) {
+            return samples;
+        }
         std::hint::spin_loop();
     }
-    samples
 }
 
 fn open(directory: &std::path::Path, mode: FaultMode, policy: PolicyName, place: KeeperPlace) -> Store {
