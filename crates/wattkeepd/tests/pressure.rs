@@ -57,7 +57,7 @@ fn a_small_log_is_recycled_many_times_and_stays_exact() {
                 assert_eq!(&common::first_words(region), wanted, "budget {budget}, session {session}");
             }
             log = std::fs::metadata(directory.path().join("wattkeep.store")).expect("a store").len();
-            within(Duration::from_secs(2), || {
+            within(Duration::from_secs(1), || {
                 overwrite(&regions, &mut oracle, &mut random, Duration::from_millis(40));
                 store.checkpoint().expect("a checkpoint");
                 overwrite(&regions, &mut oracle, &mut random, Duration::from_millis(40));
@@ -70,7 +70,7 @@ fn a_small_log_is_recycled_many_times_and_stays_exact() {
             store.close().expect("closes");
         }
         // How often a busy machine gets round is not the point, but a log that never turned proves nothing.
-        assert!(written > log / 4, "budget {budget}: {written} bytes written to a log of {log}");
+        assert!(written > log / 8, "budget {budget}: {written} bytes written to a log of {log}");
     }
 }
 
