@@ -44,6 +44,10 @@ pub const CLIENT_PROTECTS: Duration = Duration::from_millis(500);
 /// How often a client is asked to protect offered victims (mprotect). One notice takes some 30 µs.
 pub const CLIENT_PAUSE: Duration = Duration::from_micros(200);
 
+/// How long the keeper waits, after a checkpoint that gave up, before it asks for room again: the thread
+/// that was in the way holds an announcement, and every try freezes the others for a while.
+pub const CHECKPOINT_PAUSE: Duration = Duration::from_millis(50);
+
 /// Longest sleep of the keeper: the time by which pressure, timers and idle clients are looked at.
 pub const KEEPER_NAP: Duration = Duration::from_millis(5);
 

@@ -237,7 +237,6 @@ fn an_announced_page_stays_usable_beside_checkpoints() {
 /// What `will_write` promises to system calls: the announced range can be read into, whatever the
 /// keeper does meanwhile.
 #[test]
-#[ignore = "open: since a cut closes announced pages of transparent regions, read(2) may get EFAULT"]
 fn a_system_call_into_an_announced_range_works_beside_checkpoints() {
     for mode in [FaultMode::Signal, FaultMode::Mprotect, FaultMode::Monitor] {
         let directory = tempfile::tempdir().expect("a directory");

@@ -8,7 +8,7 @@ use std::fs;
 use wattkeep_power::spec::{self, BudgetSpec};
 use wattkeep_store::disk::Disk;
 
-use super::engine::Keeper;
+use super::engine::{Keeper, KeeperError};
 use crate::types::FaultMode;
 
 /// What a store gets whose operator named no budget: a tenth, as the paper's 11 % rounds to. It is a
@@ -39,9 +39,20 @@ impl<D: Disk> Keeper<D> {
         self.counters.budget_note = (pages < asked).then(|| {
             format!("limited to {pages} pages by vm.max_map_count, because pages are tracked by mprotect")
         });
-        self.store.set_budget(pages).map_err(|e| e.to_string())?;
+        // What is dirty beyond a lowered budget still needs its place in the log.
+        let held = self.control.ledger.0.permits().held;
+        self.store.set_budget(pages.max(held)).map_err(|e| e.to_string())?;
         self.control.ledger.0.set_limit(pages);
         self.control.announce_progress();
+        Ok(())
+    }
+
+    /// A lowered budget has drained: the log need not hold more for a save than it allows.
+    pub(super) fn release_reserve(&mut self) -> Result<(), KeeperError> {
+        let permits = self.control.ledger.0.permits();
+        if permits.held <= permits.limit && permits.limit > 0 && self.store.budget_pages() > permits.limit {
+            self.store.set_budget(permits.limit)?;
+        }
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use super::pages::KeptRegion;
 use super::write::{AS_IT_STOOD, Copied};
 use crate::control::block::{Freeze, PageRef};
 use crate::control::page_word::{PageWord, State, Word};
-use crate::limits::{BATCHES_IN_FLIGHT, FREEZE_PATIENCE};
+use crate::limits::{BATCHES_IN_FLIGHT, CHECKPOINT_PAUSE, FREEZE_PATIENCE};
 use crate::protocol::SaveReport;
 use crate::types::Tracking;
 
@@ -115,7 +115,7 @@ impl<D: Disk> Keeper<D> {
         self.quiesce();
         self.control.set_freeze(Freeze::Checkpoint);
         self.ask_client_to_protect();
-        let frozen = self.freeze(State::Held);
+        let frozen = self.freeze(Cut::Checkpoint);
         let given_up = !frozen.unsettled.is_empty();
         if given_up {
             frozen.pages.iter().for_each(|page| self.release_held(*page));
@@ -126,6 +126,7 @@ impl<D: Disk> Keeper<D> {
         if given_up {
             let askers = std::mem::take(&mut checkpoint.askers);
             self.checkpoint = None;
+            self.checkpoint_not_before = Instant::now() + CHECKPOINT_PAUSE;
             self.counters.checkpoints_given_up += 1;
             let why = "a thread holds pages announced or half granted: end its announcement, then try again";
             self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(why.to_owned()))));
@@ -275,7 +276,7 @@ impl<D: Disk> Keeper<D> {
         let askers = overtaken_checkpoint.map(|checkpoint| checkpoint.askers).unwrap_or_default();
         let overtaken = "a save or the end of the session overtook it: its commit holds the same image";
         self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(overtaken.to_owned()))));
-        let frozen = self.freeze(State::Held);
+        let frozen = self.freeze(Cut::Final);
         self.queue.clear();
         let mut rest = frozen.pages.len() + frozen.unsettled.len();
         let mut freed = 0;
@@ -352,38 +353,33 @@ impl<D: Disk> Keeper<D> {
         Copied::Staged
     }
 
-    /// Protects every dirty page and moves it to `to`. Copies in flight are left alone.
-    fn freeze(&mut self, to: State) -> Frozen {
+    /// Protects every dirty page and holds it. Copies in flight are left alone.
+    fn freeze(&mut self, cut: Cut) -> Frozen {
         let mut patience = FREEZE_PATIENCE;
         let mut frozen = Frozen::default();
         for index in 0..self.regions.len() {
             for first in (0..self.regions[index].pages).step_by(BLOCK as usize) {
-                self.freeze_block(index, first, &mut patience, to, &mut frozen);
+                self.freeze_block(index, first, &mut patience, cut, &mut frozen);
             }
         }
         frozen
     }
 
-    fn freeze_block(
-        &self,
-        index: usize,
-        first: u32,
-        patience: &mut Duration,
-        to: State,
-        frozen: &mut Frozen,
-    ) {
+    fn freeze_block(&self, index: usize, first: u32, patience: &mut Duration, cut: Cut, frozen: &mut Frozen) {
         let region = &self.regions[index];
         let end = (first + BLOCK).min(region.pages);
         let mut open: Vec<u32> = Vec::new();
         for page in first..end {
             let place = PageRef { region: index as u32, page };
-            match freeze_page(region, page, patience, to) {
+            match freeze_page(region, page, patience, cut) {
                 Stand::Clean => {}
                 Stand::Settled => frozen.pages.push(place),
                 Stand::Open => open.push(page),
                 Stand::Unsettled => {
                     frozen.unsettled.push(place);
-                    region.protect(page, 1);
+                    if cut == Cut::Final {
+                        region.protect(page, 1);
+                    }
                 }
             }
         }
@@ -391,10 +387,19 @@ impl<D: Disk> Keeper<D> {
             protect_pages(region, &open);
         }
         for page in open {
-            region.settle(page, State::Protecting, to);
+            region.settle(page, State::Protecting, State::Held);
             frozen.pages.push(PageRef { region: index as u32, page });
         }
     }
+}
+
+/// What a cut may do to a thread that is in the middle of a store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// Nothing: an announced store, by a system call too, goes on. The checkpoint gives up.
+    Checkpoint,
+    /// Close its page all the same: the power is going, or nobody is left.
+    Final,
 }
 
 /// How a page stands in a cut.
@@ -411,18 +416,18 @@ enum Stand {
 
 /// Claims a page for the cut. Grants that began before the freeze may still end or turn back, so the
 /// word is exchanged for exactly what was seen, and looked at again when it moved.
-fn freeze_page(region: &KeptRegion, page: u32, patience: &mut Duration, to: State) -> Stand {
+fn freeze_page(region: &KeptRegion, page: u32, patience: &mut Duration, cut: Cut) -> Stand {
     let word = region.word(page);
     let client_lives = !region.is_detached();
     loop {
         let now = wait_until_settled(word, patience, client_lives);
         match now.state() {
             State::Held => return Stand::Settled,
-            State::Queued if word.exchange(now, now.to(to)) => return Stand::Settled,
+            State::Queued if word.exchange(now, now.to(State::Held)) => return Stand::Settled,
             // Only the client can close it, and it did not.
             State::Dirty if region.tracking.protects() && !region.has_guard() => return Stand::Unsettled,
             // A store that was announced to a protected page and is not done yet will fault, and wait.
-            State::Dirty if now.pins() == 0 || region.tracking.protects() => {
+            State::Dirty if now.pins() == 0 || cut == Cut::Final && region.tracking.protects() => {
                 if word.exchange(now, now.to(State::Protecting)) {
                     return Stand::Open;
                 }

@@ -91,6 +91,8 @@ pub struct Keeper<D: Disk> {
     pub(super) filling: Filling,
     pub(super) checkpoint: Option<Checkpointing>,
     pub(super) last_checkpoint: Instant,
+    /// A checkpoint gave up: no other for the sake of room before this.
+    pub(super) checkpoint_not_before: Instant,
     pub(super) counters: Counters,
     pub(super) phase: Phase,
     epoch_began: Instant,
@@ -128,6 +130,7 @@ impl<D: Disk> Keeper<D> {
             filling: Filling::default(),
             checkpoint: None,
             last_checkpoint: Instant::now(),
+            checkpoint_not_before: Instant::now(),
             counters: Counters::default(),
             phase: Phase::Running,
             epoch_began: Instant::now(),
@@ -141,7 +144,7 @@ impl<D: Disk> Keeper<D> {
     pub fn turn(&mut self) -> Result<bool, KeeperError> {
         let mut moved = self.take_in_news();
         moved |= self.reap(Wait::No)?;
-        self.end_epoch();
+        self.end_epoch()?;
         if self.phase == Phase::Running {
             moved |= self.offer_victims();
             moved |= self.protect_for_idle_clients();
@@ -174,10 +177,10 @@ impl<D: Disk> Keeper<D> {
         Ok(moved)
     }
 
-    fn end_epoch(&mut self) {
+    fn end_epoch(&mut self) -> Result<(), KeeperError> {
         let elapsed = self.epoch_began.elapsed();
         if elapsed < EPOCH {
-            return;
+            return Ok(());
         }
         let dirtied = self.dirtied();
         // A keeper that slept through several epochs spreads what it missed over them.
@@ -190,6 +193,7 @@ impl<D: Disk> Keeper<D> {
         // What one nap may dirty, twice: then a ring comes before the last permit goes.
         let limit = self.control.ledger.0.permits().limit;
         self.control.set_ring_below((self.pressure.expected() as u32 + 16).min(limit.div_ceil(2)));
+        self.release_reserve()
     }
 
     /// The store failed: nobody may write any more, and everybody is told why.
