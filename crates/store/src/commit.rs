@@ -105,6 +105,9 @@ impl<D: Disk> Store<D> {
             // The second copy too: nobody may write here for years.
             self.flush_blocking()?;
         }
+        if kind == CommitKind::Close {
+            self.write_digest()?;
+        }
         Ok(self.superblock.commit)
     }
 
@@ -252,14 +255,21 @@ impl<D: Disk> Store<D> {
     }
 
     /// Makes `next` the superblock: durable when this returns. A second copy is written and becomes
-    /// durable with the next flush.
+    /// durable with the next flush. A digest of the superblock before is void from here on.
     pub(crate) fn replace_superblock(&mut self, mut next: Superblock) -> Result<(), StoreError> {
+        if let Some(outdated) = self.superblock.digest {
+            next.digest = None;
+            self.void_digest(&outdated)?;
+        }
         next.sequence = self.superblock.sequence + 1;
         self.write_superblock(&next, next.sequence % SUPERBLOCK_COPIES)?;
         self.flush_blocking()?;
         self.write_superblock(&next, (next.sequence + 1) % SUPERBLOCK_COPIES)?;
         if next.geometry != self.superblock.geometry {
             self.segments.extend(next.geometry);
+        }
+        if next.digest.is_none() {
+            self.release_digest();
         }
         self.superblock = next;
         Ok(())
@@ -341,6 +351,7 @@ fn new_superblock(options: &CreateOptions) -> Result<Superblock, CreateError> {
             kind: CommitKind::Created,
         },
         health: HealthRecord::default(),
+        digest: None,
         regions: Vec::new(),
     })
 }

@@ -4,6 +4,7 @@
 //! once in [`Segments`] (`latest` and `pinned`); `hash` of a region is the sum over its latest
 //! versions. 16 bytes per page. Memory only; does no I/O and knows no files.
 
+use crate::digest::{STRETCH_PAGES, Stretch};
 use crate::hash::Hasher;
 use crate::region::ImagePart;
 use crate::segments::Segments;
@@ -259,6 +260,72 @@ impl Index {
             for slot in region.latest.iter().filter_map(|latest| latest.slot()) {
                 segments.add_latest(slot);
             }
+        }
+    }
+
+    /// All stored pages, in stretches for the digest.
+    pub(crate) fn stretches(&self) -> Vec<Stretch> {
+        let mut stretches = Vec::new();
+        for region in &self.regions {
+            let mut first = 0;
+            while let Some(skipped) = region.latest[first..].iter().position(|latest| latest.slot().is_some())
+            {
+                first += skipped;
+                let pages = (region.latest.len() - first).min(STRETCH_PAGES as usize);
+                stretches.push(Stretch { region: region.id, first: first as u32, pages: pages as u32 });
+                first += pages;
+            }
+        }
+        stretches
+    }
+
+    /// Slot plus one, or 0, and checksum of each page of a stretch.
+    pub(crate) fn versions(&self, stretch: Stretch) -> impl Iterator<Item = (u32, Checksum)> + '_ {
+        let region = self.region(stretch.region).expect("the stretch is of this index");
+        let pages = stretch.first as usize..(stretch.first + stretch.pages) as usize;
+        region.latest[pages.clone()]
+            .iter()
+            .map(|latest| latest.0)
+            .zip(region.checksums[pages].iter().copied())
+    }
+
+    /// Enters a stretch of a digest: its versions are latest and, after [`Self::end_stretches`],
+    /// committed. `false` when it does not fit the regions or the segments.
+    pub(crate) fn take_stretch(
+        &mut self,
+        stretch: Stretch,
+        versions: impl Iterator<Item = (u32, Checksum)>,
+        segments: &mut Segments,
+    ) -> bool {
+        let hasher = self.hasher;
+        let slots = segments.slots();
+        let Some(region) = self.region_mut(stretch.region) else { return false };
+        let first = stretch.first as usize;
+        let Some(latest) = region.latest.get_mut(first..first + stretch.pages as usize) else { return false };
+        let both = latest.iter_mut().zip(&mut region.checksums[first..]);
+        let (mut part, mut id) =
+            (ImagePart::default(), PageId { region: stretch.region, page: stretch.first });
+        for ((latest, checksum), (place, stored)) in both.zip(versions) {
+            if place > slots {
+                return false;
+            }
+            (*latest, *checksum) = (Place(place), stored);
+            if let Some(slot) = latest.slot() {
+                segments.add_latest(slot);
+                part.pages += 1;
+                part.hash = part.hash.wrapping_add(hasher.image_part(id, stored));
+            }
+            id.page += 1;
+        }
+        region.part.pages += part.pages;
+        region.part.hash = region.part.hash.wrapping_add(part.hash);
+        true
+    }
+
+    /// After the last stretch: what was taken is the committed image.
+    pub(crate) fn end_stretches(&mut self) {
+        for region in &mut self.regions {
+            region.committed.copy_from_slice(&region.latest);
         }
     }
 

@@ -12,6 +12,7 @@
 //! - `host`: time, boot id, random bytes
 //! - `region`: records of the catalogue
 //! - `superblock`: format: identity, catalogue, commit
+//! - `digest`: format: the index of a commit, for openings that need not scan
 //! - `summary`: format: what a batch holds
 //! - `segments`: who may reuse which segment
 //! - `index`: where every page is stored
@@ -21,6 +22,7 @@
 //! - `device`: completions, and requests that are waited for
 //! - `clean`: making room
 //! - `commit`: checkpoints, saves, changes of the catalogue
+//! - `shortcut`: the digest, written and taken
 //! - `scan`: which batches the log holds
 //! - `torn`: copies that a power cut tore
 //! - `recover`: opening
@@ -34,6 +36,7 @@ mod check;
 mod clean;
 mod commit;
 mod device;
+mod digest;
 pub mod disk;
 mod error;
 pub mod files;
@@ -48,6 +51,7 @@ mod recover;
 mod region;
 mod scan;
 mod segments;
+mod shortcut;
 mod store;
 pub mod summary;
 pub mod superblock;

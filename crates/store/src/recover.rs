@@ -21,6 +21,7 @@ use crate::limits::{SCAN_READS, SEQUENCE_BITS, SESSIONS_MAX, SUPERBLOCK_COPIES};
 use crate::region::ImagePart;
 use crate::scan::{FoundBatch, Scan, Scanner, find_unreachable};
 use crate::segments::Segments;
+use crate::shortcut::open_by_digest;
 use crate::store::Store;
 use crate::summary::VOID_REGION;
 use crate::superblock::{
@@ -44,6 +45,8 @@ pub struct Recovery {
     pub superblock_copies_valid: u32,
     /// Batches written after the commit, and dropped.
     pub lost_tail_batches: usize,
+    /// The index came from the digest that the last writer left: the log was not scanned.
+    pub by_digest: bool,
     /// Segments scanned.
     pub segments_scanned: u32,
     /// Batches found, the lost tail included.
@@ -70,6 +73,23 @@ pub struct LostPages {
 }
 
 impl Recovery {
+    /// What the superblock alone says.
+    fn of(superblock: &Superblock) -> Self {
+        Self {
+            kind: superblock.commit.kind,
+            commit: superblock.commit,
+            clean: superblock.state != StoreState::Running,
+            superblock_copies_valid: 0,
+            lost_tail_batches: 0,
+            by_digest: false,
+            segments_scanned: 0,
+            batches_found: 0,
+            unsafe_shutdowns: superblock.unsafe_shutdowns,
+            lost: Vec::new(),
+            damaged_batches: Vec::new(),
+        }
+    }
+
     /// One sentence about what is lost.
     pub fn loss(&self) -> String {
         let mut text = String::new();
@@ -92,8 +112,20 @@ enum Mode {
     Write,
     /// Never writes.
     ReadOnly,
+    /// Never writes, and looks at every summary.
+    Scan,
     /// Writes, and accepts an image that does not add up.
     Incomplete,
+}
+
+impl Mode {
+    fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Incomplete)
+    }
+
+    fn takes_digest(self) -> bool {
+        matches!(self, Self::Write | Self::ReadOnly)
+    }
 }
 
 impl<D: Disk> Store<D> {
@@ -107,6 +139,11 @@ impl<D: Disk> Store<D> {
         open(disk, Mode::ReadOnly)
     }
 
+    /// Opens for looking, and scans the log also when a digest would spare it: for a check.
+    pub fn open_scanned(disk: D) -> Result<(Self, Recovery), OpenError> {
+        open(disk, Mode::Scan)
+    }
+
     /// Opens for writing although pages of the commit are lost, and says which regions are hit. The
     /// image found becomes the committed one.
     pub fn open_incomplete(disk: D) -> Result<(Self, Recovery), OpenError> {
@@ -116,41 +153,17 @@ impl<D: Disk> Store<D> {
 
 fn open<D: Disk>(mut disk: D, mode: Mode) -> Result<(Store<D>, Recovery), OpenError> {
     let place = disk.place();
-    let read_error = |source| OpenError::Read { place: place.clone(), source };
     let (mut superblock, copies) = read_superblock(&mut disk)?;
     check_superblock(&disk, &superblock, mode)?;
-    let hasher = Hasher::new(superblock.seed);
-    let (geometry, uuid_low) = (superblock.geometry, superblock.uuid_low());
-    let mut scan = Scanner::new(&mut disk, geometry, hasher, uuid_low).run().map_err(read_error)?;
-    let batches_found = scan.batches.len();
-    let mut tail = lost_tail(&superblock, &scan)
-        .ok_or_else(|| OpenError::SuperblockOutdated { place: place.clone() })?;
-    let torn =
-        take_torn_copies(&mut disk, geometry, &hasher, superblock.commit, &mut scan).map_err(read_error)?;
-    tail.extend(torn);
-    let mut index = replay(&superblock, &scan, hasher);
-    let mut recovery = Recovery {
-        kind: superblock.commit.kind,
-        commit: superblock.commit,
-        clean: superblock.state != StoreState::Running,
-        superblock_copies_valid: copies,
-        lost_tail_batches: tail.len(),
-        segments_scanned: geometry.segments(),
-        batches_found,
-        unsafe_shutdowns: superblock.unsafe_shutdowns,
-        lost: compare(&mut superblock, &mut index.0, mode),
-        damaged_batches: Vec::new(),
+    let by_digest = mode.takes_digest().then(|| open_by_digest(&mut disk, &superblock)).flatten();
+    let mut found = match by_digest {
+        Some((index, segments)) => Found::by_digest(index, segments, &superblock),
+        None => open_by_scan(&mut disk, &mut superblock, mode)?,
     };
-    if !recovery.lost.is_empty() {
-        recovery.damaged_batches = name_damage(&mut disk, &superblock, &scan).map_err(read_error)?;
-        if mode != Mode::Incomplete {
-            return Err(OpenError::Incomplete { place, recovery: Box::new(recovery) });
-        }
-    }
-    let (mut index, unused_cuts) = index;
-    let segments = adopt(&mut superblock, &mut index, unused_cuts, recovery.lost.is_empty());
-    let mut store = Store::assemble(disk, superblock, index, segments, mode != Mode::ReadOnly);
-    if mode != Mode::ReadOnly {
+    found.recovery.superblock_copies_valid = copies;
+    let Found { index, segments, tail, mut recovery } = found;
+    let mut store = Store::assemble(disk, superblock, index, segments, mode.writes());
+    if mode.writes() {
         recovery.unsafe_shutdowns += u64::from(!recovery.clean);
         store.make_ready(&tail, recovery.unsafe_shutdowns).map_err(|error| OpenError::Write {
             place,
@@ -161,6 +174,51 @@ fn open<D: Disk>(mut disk: D, mode: Mode) -> Result<(Store<D>, Recovery), OpenEr
         })?;
     }
     Ok((store, recovery))
+}
+
+/// What an opening goes on with.
+struct Found {
+    index: Index,
+    segments: Segments,
+    tail: Vec<FoundBatch>,
+    recovery: Recovery,
+}
+
+impl Found {
+    /// Nothing was written after a commit that still has its digest: there is no tail.
+    fn by_digest(index: Index, segments: Segments, superblock: &Superblock) -> Self {
+        let recovery = Recovery { by_digest: true, ..Recovery::of(superblock) };
+        Self { index, segments, tail: Vec::new(), recovery }
+    }
+}
+
+fn open_by_scan<D: Disk>(disk: &mut D, superblock: &mut Superblock, mode: Mode) -> Result<Found, OpenError> {
+    let place = disk.place();
+    let read_error = |source| OpenError::Read { place: place.clone(), source };
+    let hasher = Hasher::new(superblock.seed);
+    let (geometry, uuid_low) = (superblock.geometry, superblock.uuid_low());
+    let mut scan = Scanner::new(disk, geometry, hasher, uuid_low).run().map_err(read_error)?;
+    let batches_found = scan.batches.len();
+    let mut tail =
+        lost_tail(superblock, &scan).ok_or_else(|| OpenError::SuperblockOutdated { place: place.clone() })?;
+    let torn = take_torn_copies(disk, geometry, &hasher, superblock.commit, &mut scan).map_err(read_error)?;
+    tail.extend(torn);
+    let (mut index, unused_cuts) = replay(superblock, &scan, hasher);
+    let mut recovery = Recovery {
+        lost_tail_batches: tail.len(),
+        segments_scanned: geometry.segments(),
+        batches_found,
+        ..Recovery::of(superblock)
+    };
+    recovery.lost = compare(superblock, &mut index, mode);
+    if !recovery.lost.is_empty() {
+        recovery.damaged_batches = name_damage(disk, superblock, &scan).map_err(read_error)?;
+        if mode != Mode::Incomplete {
+            return Err(OpenError::Incomplete { place, recovery: Box::new(recovery) });
+        }
+    }
+    let segments = adopt(superblock, &mut index, unused_cuts, recovery.lost.is_empty());
+    Ok(Found { index, segments, tail, recovery })
 }
 
 /// Reads all copies; takes the valid one with the highest sequence.
@@ -223,10 +281,10 @@ fn check_superblock<D: Disk>(disk: &D, found: &Superblock, mode: Mode) -> Result
     if disk.size() < needed {
         return Err(OpenError::TooShort { place, bytes: disk.size(), needed });
     }
-    if mode != Mode::ReadOnly && !found.writable() {
+    if mode.writes() && !found.writable() {
         return Err(OpenError::ReadOnlyFeatures { place, flags: found.ro_compat });
     }
-    if mode != Mode::ReadOnly && found.session == SESSIONS_MAX {
+    if mode.writes() && found.session == SESSIONS_MAX {
         return Err(OpenError::WornOut { place });
     }
     Ok(())

@@ -71,6 +71,11 @@ impl Segments {
         }
     }
 
+    /// Slots of all segments: they are numbered from 0.
+    pub(crate) fn slots(&self) -> u32 {
+        self.geometry.first_slot(self.geometry.segments())
+    }
+
     pub(crate) fn free(&self) -> u32 {
         self.free
     }
@@ -110,6 +115,20 @@ impl Segments {
         self.next = (segment + 1) % count;
         self.free -= 1;
         Some(segment)
+    }
+
+    /// Takes `count` free segments that follow one another, and opens them. Returns the first.
+    pub(crate) fn take_adjoining(&mut self, count: u32) -> Option<u32> {
+        let mut length = 0;
+        let free = |segment: &Segment| segment.state == State::Free;
+        let last = self.all.iter().position(|segment| {
+            length = if free(segment) { length + 1 } else { 0 };
+            length == count
+        })?;
+        let first = last + 1 - count as usize;
+        self.all[first..=last].iter_mut().for_each(|segment| segment.state = State::Open);
+        self.free -= count;
+        Some(first as u32)
     }
 
     /// No more batches go into an open segment.

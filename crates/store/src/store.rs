@@ -94,7 +94,7 @@ struct OpenSegment {
 pub(crate) struct HeadState {
     open: Option<OpenSegment>,
     /// A batch was begun and not submitted.
-    filling: bool,
+    pub(crate) filling: bool,
 }
 
 /// Page log on a disk. One thread at a time uses it.
@@ -112,6 +112,8 @@ pub struct Store<D: Disk> {
     pub(crate) next_sequence: u64,
     pub(crate) poison: Option<Arc<str>>,
     pub(crate) writable: bool,
+    /// What the digest of the last commit takes.
+    pub(crate) digest_segments: std::ops::Range<u32>,
     /// Events that were met while waiting for something else.
     pub(crate) ready: Vec<Event>,
     pub(crate) done: Vec<Completion>,
@@ -144,6 +146,7 @@ impl<D: Disk> Store<D> {
             reads: Reads::default(),
             poison: None,
             writable,
+            digest_segments: 0..0,
             ready: Vec::new(),
             done: Vec::new(),
             freeing_flush: None,

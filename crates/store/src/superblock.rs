@@ -5,6 +5,7 @@
 //! `docs/format.md` draws the layout. Does no I/O.
 
 use crate::bytes::{all_zero, put_u32, put_u64, put_u128, u32_at, u64_at, u128_at};
+use crate::digest::{DigestReference, REFERENCE_BYTES};
 use crate::hash;
 use crate::layout::Geometry;
 use crate::limits::{
@@ -31,6 +32,7 @@ const RO_COMPAT_KNOWN: u64 = 0;
 const INCOMPAT_KNOWN: u64 = 0;
 
 const _: () = assert!(SUPERBLOCK_BYTES == 20 * 1024);
+const _: () = assert!(field::END - field::DIGEST == REFERENCE_BYTES);
 const _: () = assert!(SUPERBLOCK_BYTES as u64 <= SUPERBLOCK_SPACING);
 
 /// Offsets of the fields in the first page.
@@ -58,7 +60,8 @@ mod field {
     pub(super) const REGIONS: usize = 148;
     pub(super) const COMMIT: usize = 152;
     pub(super) const HEALTH: usize = 208;
-    pub(super) const END: usize = 256;
+    pub(super) const DIGEST: usize = 256;
+    pub(super) const END: usize = 288;
 }
 
 /// What the last writer left behind.
@@ -138,6 +141,8 @@ pub struct Superblock {
     pub(crate) next_region: u32,
     pub(crate) commit: Commit,
     pub(crate) health: HealthRecord,
+    /// The index of the commit, written out; only while nothing has changed since.
+    pub(crate) digest: Option<DigestReference>,
     pub(crate) regions: Vec<RegionRecord>,
 }
 
@@ -197,7 +202,8 @@ impl Superblock {
         put_u32(out, field::BUDGET_PAGES, self.budget_pages);
         put_u32(out, field::REGIONS, self.regions.len() as u32);
         encode_commit(&self.commit, &mut out[field::COMMIT..field::HEALTH]);
-        encode_health(&self.health, &mut out[field::HEALTH..field::END]);
+        encode_health(&self.health, &mut out[field::HEALTH..field::DIGEST]);
+        DigestReference::encode(self.digest.as_ref(), &mut out[field::DIGEST..field::END]);
         for (record, out) in self.regions.iter().zip(out[PAGE_SIZE..].chunks_mut(RECORD_BYTES)) {
             encode_region(record, out);
         }
@@ -269,7 +275,8 @@ impl<'a> UntrustedSuperblock<'a> {
             budget_pages: u32_at(bytes, field::BUDGET_PAGES),
             next_region,
             commit,
-            health: decode_health(&bytes[field::HEALTH..field::END])?,
+            health: decode_health(&bytes[field::HEALTH..field::DIGEST])?,
+            digest: decode_digest(&bytes[field::DIGEST..field::END], geometry)?,
             regions,
         })
     }
@@ -379,6 +386,16 @@ fn decode_health(bytes: &[u8]) -> Result<HealthRecord, &'static str> {
         worst_write_bandwidth: u64_at(bytes, 24),
         budget_setting_bytes: u64_at(bytes, 32),
     })
+}
+
+fn decode_digest(bytes: &[u8], geometry: Geometry) -> Result<Option<DigestReference>, &'static str> {
+    let digest = DigestReference::decode(bytes);
+    let slots = u64::from(geometry.segments()) * u64::from(geometry.segment_pages());
+    let lies_in_the_store = |digest: &DigestReference| {
+        digest.pages > 0 && u64::from(digest.first_slot) + u64::from(digest.pages) <= slots
+    };
+    ensure(digest.as_ref().is_none_or(lies_in_the_store), "index digest")?;
+    Ok(digest)
 }
 
 fn encode_region(record: &RegionRecord, out: &mut [u8]) {

@@ -34,6 +34,7 @@ fn sample() -> Superblock {
             budget_setting_bytes: 0,
             save_failures: 1,
         },
+        digest: Some(DigestReference { first_slot: 2048, pages: 3, epoch: Epoch(6), checksum: 0xd1 }),
         regions: vec![RegionRecord {
             id: RegionId(7),
             name: "table".to_owned(),
@@ -76,7 +77,16 @@ fn golden_superblock() {
     assert_eq!(u128_at(&bytes, 16), GOLDEN, "{:#034x}", u128_at(&bytes, 16));
 }
 
-const GOLDEN: u128 = 0x8752_9711_8acf_46c8_d4e1_5e8f_15d0_5feb;
+const GOLDEN: u128 = 0x6a21_af90_0f7e_2636_82c7_2442_785c_fe8c;
+
+/// Without a digest its bytes are zero.
+#[test]
+fn golden_superblock_without_a_digest() {
+    let mut bytes = vec![0; SUPERBLOCK_BYTES];
+    Superblock { digest: None, ..sample() }.encode(1, &mut bytes);
+    assert!(all_zero(&bytes[field::DIGEST..PAGE_SIZE]));
+    assert_eq!(u128_at(&bytes, 16), 0x8752_9711_8acf_46c8_d4e1_5e8f_15d0_5feb);
+}
 
 #[test]
 fn every_flipped_bit_of_a_superblock_is_found() {

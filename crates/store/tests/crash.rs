@@ -53,7 +53,9 @@ fn after_every_crash_the_last_commit_is_there_exactly() {
         total.tails += one.tails;
         total.recovery_crashes += one.recovery_crashes;
         total.stuck += one.stuck;
+        total.by_digest += one.by_digest;
     }
     println!("{total:?}");
     assert!(total.tails > 0 && total.commits > 0 && total.recovery_crashes > 0);
+    assert!(total.by_digest > 0 && total.by_digest < total.crashes);
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &CheckArgs, _output: Output) -> Result<Answer, Failure> 
         return accept(&args.store);
     }
     let disk = UringDisk::open_read_only(&args.store)?;
-    let (mut store, recovery) = match Store::open_read_only(disk) {
+    let (mut store, recovery) = match Store::open_scanned(disk) {
         Err(OpenError::Incomplete { recovery, .. }) => return Ok(incomplete(&args.store, &recovery)),
         opened => opened?,
     };

@@ -55,6 +55,7 @@ pub(crate) struct Statistics {
     pub(crate) tails: u64,
     pub(crate) recovery_crashes: u64,
     pub(crate) stuck: u64,
+    pub(crate) by_digest: u64,
 }
 
 pub(crate) struct Model {
@@ -266,6 +267,8 @@ impl Model {
         match self.random.below(4) {
             0 => self.poll(Wait::One),
             1 => self.commit(CommitKind::Checkpoint, Purpose::Checkpoint),
+            // The batch of the copies is still being filled: it comes behind the commit.
+            2 => self.commit(CommitKind::Save, Purpose::Save),
             _ => Ok(()),
         }
     }
@@ -290,6 +293,11 @@ impl Model {
         self.durable.push(self.memory.clone());
         self.store().commit(kind)?;
         self.statistics.commits += 1;
+        if kind == CommitKind::Save && self.random.chance(2, 3) {
+            // The image must not depend on it, however it ends.
+            self.settled();
+            self.store().write_digest()?;
+        }
         self.poll(Wait::No)?;
         self.settled();
         Ok(())
@@ -382,6 +390,7 @@ impl Model {
 
     /// Opens and compares with what the store may show.
     pub(crate) fn reopen(&mut self) {
+        self.compare_with_scan();
         let (store, recovery) = match Store::open(self.disk.clone()) {
             Ok(opened) => opened,
             Err(error) => {
@@ -389,6 +398,7 @@ impl Model {
                 panic!("the store must open: {error}")
             }
         };
+        self.statistics.by_digest += u64::from(recovery.by_digest);
         self.statistics.tails += u64::from(recovery.lost_tail_batches > 0);
         self.store = Some(store);
         let found = self.read_all();
@@ -402,6 +412,26 @@ impl Model {
         self.memory = found;
         self.dirty.clear();
         self.flying.clear();
+    }
+
+    /// An opening by digest and one by scan find the same versions in the same places.
+    fn compare_with_scan(&mut self) {
+        let look = |disk: MemoryDisk, scan: bool| {
+            let opened = if scan { Store::open_scanned(disk) } else { Store::open_read_only(disk) };
+            let (store, recovery) = opened.expect("the store must open");
+            let ids: Vec<_> = store.regions().iter().map(|region| region.id).collect();
+            let pages: Vec<_> =
+                ids.into_iter().flat_map(|id| store.stored_pages(id).collect::<Vec<_>>()).collect();
+            let placed: Vec<_> = pages
+                .into_iter()
+                .map(|page| (page, store.slot_of(page), store.stored_checksum(page)))
+                .collect();
+            let status = store.status();
+            (placed, status.free, status.live_pages, recovery.commit, recovery.clean)
+        };
+        let disk = self.disk.after_cut(Cut::KeepAll, 0);
+        let short = look(disk.clone(), false);
+        assert_eq!(short, look(disk, true), "digest and scan differ");
     }
 
     /// Prints how a refused store differs from what it may show.
