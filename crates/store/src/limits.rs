@@ -50,7 +50,7 @@ pub const READ_PAGES_MAX: u32 = 256;
 pub const SCAN_READS: usize = 64;
 
 /// Reads of an index digest in flight or waiting for an earlier one.
-pub const DIGEST_READS: usize = 8;
+pub const DIGEST_READS: usize = 4;
 
 /// Entries in the submission queue of the device.
 pub const QUEUE_DEPTH: u32 = 64;

@@ -241,6 +241,7 @@ impl<D: Disk> Keeper<D> {
         let mut report = self.write_everything(CommitKind::Save, began)?;
         report.quiesce_ms = quiesce_ms;
         self.phase = Phase::Saved;
+        self.digest_due = true;
         Ok(report)
     }
 

@@ -95,6 +95,8 @@ pub struct Keeper<D: Disk> {
     pub(super) checkpoint_not_before: Instant,
     pub(super) counters: Counters,
     pub(super) phase: Phase,
+    /// A save was reported; the digest of its index is still to be written.
+    pub(super) digest_due: bool,
     epoch_began: Instant,
     dirtied_before: u64,
     /// When the count of faults was last seen to rise, and the count.
@@ -133,6 +135,7 @@ impl<D: Disk> Keeper<D> {
             checkpoint_not_before: Instant::now(),
             counters: Counters::default(),
             phase: Phase::Running,
+            digest_due: false,
             epoch_began: Instant::now(),
             dirtied_before: 0,
             last_fault: (Instant::now(), 0),
@@ -151,6 +154,10 @@ impl<D: Disk> Keeper<D> {
             moved |= self.step_checkpoint()?;
             moved |= self.write_queued()?;
             moved |= self.make_room()?;
+        }
+        if std::mem::take(&mut self.digest_due) && self.phase == Phase::Saved {
+            // Behind the save and its report: if the power goes first, the next opening scans.
+            moved |= self.store.write_digest()?;
         }
         moved |= self.fill_ahead()?;
         Ok(moved)
