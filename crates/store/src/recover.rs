@@ -1,4 +1,4 @@
-//! Opens a store: superblock, scan, the committed image, the lost tail.
+//! Opens a store: superblock, digest or scan, the committed image, the lost tail.
 //!
 //! Rule: the image of commit E is, for each page, the entry with the highest (epoch up to E, then
 //! sequence). Its page count and hash must equal those that the commit recorded; otherwise the open
