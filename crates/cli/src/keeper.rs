@@ -4,12 +4,15 @@
 //! hang: answers are waited for only so long.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use wattkeep_keep::client::session::{SessionError, ask};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use wattkeep_keep::client::session::SessionError;
+use wattkeep_keep::limits::MESSAGE_MAX;
 use wattkeep_keep::protocol::{Reply, Request, SOCKET_NAME, SaveReport, Status};
 use wattkeep_sys::socket;
 
@@ -27,7 +30,6 @@ impl KeeperLine {
     pub(crate) fn connect(directory: &Path) -> Option<Self> {
         let directory = File::open(directory).ok()?;
         let socket = socket::connect_to(directory.as_fd(), Path::new(SOCKET_NAME)).ok()?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).ok()?;
         Some(Self(socket))
     }
 
@@ -71,7 +73,41 @@ impl KeeperLine {
     }
 
     fn ask(&self, request: &Request) -> Result<Reply, SessionError> {
-        Ok(ask(self.0.as_fd(), request, &[])?.0)
+        let bytes = serde_json::to_vec(request).map_err(io::Error::other)?;
+        socket::send(&self.0, &bytes, &[]).map_err(|_| SessionError::KeeperGone)?;
+        if !wait_until_readable(self.0.as_fd(), PATIENCE) {
+            let seconds = PATIENCE.as_secs();
+            return Err(SessionError::Refused(format!(
+                "the keeper did not answer for {seconds} s; see 'dmesg' and 'ps -C wattkeepd'"
+            )));
+        }
+        let mut answer = vec![0; MESSAGE_MAX];
+        let received = socket::receive(&self.0, &mut answer)?;
+        let (len, _) = received.ok_or(SessionError::KeeperGone)?;
+        match serde_json::from_slice(&answer[..len]).map_err(io::Error::other)? {
+            Reply::Failed { message } => Err(SessionError::Refused(message)),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// Waits until there is something to read, or an end to see; `false` when `patience` runs out.
+///
+/// A timeout of the socket itself would not do: a ring that this thread once used interrupts it, and a
+/// receive with a timeout is not begun again by the kernel.
+pub(crate) fn wait_until_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+            Err(Errno::INTR) if !left.is_zero() => {}
+            Ok(ready) => return ready > 0,
+            Err(_) => return false,
+        }
     }
 }
 

@@ -3,23 +3,26 @@
 //! Dropping it kills both: no drill leaves a process behind.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::child::{ChildConfig, ChildNews};
 use crate::failure::{Exit, Failure};
+use crate::keeper::wait_until_readable;
 use crate::memory::{Board, Word};
 use crate::progress;
 
+/// How long the last words of a process that ended may take to arrive.
+const LAST_WORDS_PATIENCE: Duration = Duration::from_millis(100);
+
 /// How long a killed process may take to give its memory back.
-const DEATH_PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
+const DEATH_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running child.
 pub(crate) struct DrillChild {
@@ -79,7 +82,7 @@ impl DrillChild {
                 Ok(ChildNews::Opened { keeper_pid }) => self.keeper = open_process(keeper_pid),
                 Ok(ChildNews::Loaded) => return Ok(()),
                 Ok(ChildNews::Failed { cause, exit }) => {
-                    return Err(Failure::new(Exit::from_number(exit), cause));
+                    return Err(self.with_last_words(Failure::new(Exit::from_number(exit), cause)));
                 }
                 Err(RecvTimeoutError::Timeout) => progress::set(bar, self.board.get(Word::Loaded), 1_000_000),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
@@ -100,7 +103,7 @@ impl DrillChild {
     /// An error if the child cannot go on.
     pub(crate) fn check(&mut self) -> Result<(), Failure> {
         if let Ok(ChildNews::Failed { cause, exit }) = self.news.try_recv() {
-            return Err(Failure::new(Exit::from_number(exit), cause));
+            return Err(self.with_last_words(Failure::new(Exit::from_number(exit), cause)));
         }
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -111,6 +114,19 @@ impl DrillChild {
     /// Everything that child and keeper wrote to standard error.
     pub(crate) fn complaints(&self) -> String {
         self.complaints.lock().map(|text| text.trim().to_owned()).unwrap_or_default()
+    }
+
+    /// The failure, with what child and keeper said last: the reason is often there.
+    pub(crate) fn with_last_words(&self, failure: Failure) -> Failure {
+        // What was just written may still be in the pipe.
+        std::thread::sleep(LAST_WORDS_PATIENCE);
+        let complaints = self.complaints();
+        let words: Vec<_> = complaints.lines().filter(|line| !line.contains("RUST_BACKTRACE")).collect();
+        let last = &words[words.len().saturating_sub(3)..];
+        if last.is_empty() {
+            return failure;
+        }
+        Failure::new(failure.exit, format!("{} (last words: {})", failure.cause, last.join(" / ")))
     }
 
     fn ended(&mut self) -> Failure {
@@ -128,11 +144,10 @@ impl DrillChild {
         }
         let _ = self.child.wait();
         let Some(keeper) = self.keeper.take() else { return Ok(()) };
-        let gone = poll(&mut [PollFd::new(&keeper, PollFlags::IN)], Some(&DEATH_PATIENCE));
-        match gone {
-            Ok(1..) => Ok(()),
-            _ => Err(Failure::new(Exit::System, "the killed keeper does not end; see 'dmesg'")),
+        if wait_until_readable(keeper.as_fd(), DEATH_PATIENCE) {
+            return Ok(());
         }
+        Err(Failure::new(Exit::System, "the killed keeper does not end; see 'dmesg'"))
     }
 }
 

@@ -87,7 +87,7 @@ fn warm_up(plan: &Plan) -> Duration {
 /// Runs until the cut, cuts, saves, kills.
 pub(crate) fn watch_and_cut(plan: &Plan, mut child: DrillChild, output: Output) -> Result<Ran, Failure> {
     let line = connect(plan)?;
-    let before = line.status()?;
+    let before = line.status().map_err(|error| child.with_last_words(error.into()))?;
     let cut = seconds(plan.cut_s());
     let mut watch = Watch::new(before.clone());
     let live = progress::line();
@@ -98,7 +98,7 @@ pub(crate) fn watch_and_cut(plan: &Plan, mut child: DrillChild, output: Output) 
         std::thread::sleep(SAMPLE_EVERY.min(cut.saturating_sub(start.at.elapsed())));
         child.check()?;
         let mark = Mark::now(&child);
-        let status = line.status()?;
+        let status = line.status().map_err(|error| child.with_last_words(error.into()))?;
         let warm = status.dirty_pages >= status.threshold_pages || mark.at - start.at >= warm_up(plan);
         if warm && first.is_none() {
             first = Some(mark);
@@ -106,7 +106,7 @@ pub(crate) fn watch_and_cut(plan: &Plan, mut child: DrillChild, output: Output) 
         watch.add(start, mark, &status);
         live.set_message(watch.live_line(cut));
     }
-    let at_cut = line.status()?;
+    let at_cut = line.status().map_err(|error| child.with_last_words(error.into()))?;
     let last = Mark::now(&child);
     let save = line.report(&Request::Save).map_err(|error| error.to_string());
     let save_ms = last.at.elapsed().as_secs_f64() * 1e3;
