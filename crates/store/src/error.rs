@@ -171,7 +171,7 @@ impl fmt::Display for OpenError {
                 f,
                 "the store in {place} lacks part of its last commit: {}; nothing was changed; \
                  run 'wattkeep check {place}', or accept the loss with \
-                 'wattkeep restore --incomplete {place}'",
+                 'wattkeep check {place} --accept-incomplete'",
                 recovery.loss()
             ),
             Self::WornOut { place } => write!(

@@ -41,7 +41,7 @@ impl<D: Disk> Keeper<D> {
         match &self.phase {
             Phase::Failed(cause) => ("failed", cause.clone()),
             Phase::Saved => {
-                ("saved", "a save completed; writers wait for 'wattkeep status --resume' or a restart".into())
+                ("saved", "a save completed; writers wait for 'wattkeep resume' or a restart".into())
             }
             Phase::Running => {
                 let permits = self.control.ledger.0.permits();
