@@ -16,7 +16,7 @@ use crate::control::block::PageRef;
 use crate::control::page_word::State;
 use crate::limits::{BATCH_PAGES_MAX, PAGE_SIZE, PIPELINE_SHARE, VICTIMS_RING};
 use crate::types::Tracking;
-use crate::victim::{Observer, Sight};
+use crate::victim::{Fingerprint, Observer, Sight};
 
 /// Without a fault for so long, nobody will take the offered victims.
 const IDLE: Duration = Duration::from_millis(1);
@@ -38,25 +38,29 @@ impl<'a> Eyes<'a> {
 }
 
 impl Observer for Eyes<'_> {
-    fn look(&mut self, page: PageRef, seen: Option<u64>) -> Sight {
+    fn look(&mut self, page: PageRef, seen: Option<Fingerprint>) -> Sight {
         let glance = self.glance(page);
         let region = &self.regions[page.region as usize];
         let Sight::Dirty { .. } = glance else { return glance };
         if region.tracking == Tracking::Explicit {
             // Announced stores leave a mark: no need to read the page.
-            return Sight::Dirty { fingerprint: 0, written: region.word(page.page).take_written() };
+            return Sight::Dirty {
+                fingerprint: Fingerprint::MIN,
+                written: region.word(page.page).take_written(),
+            };
         }
         // The page may be written meanwhile: then the fingerprint is of no version, and differs
         // from the next one all the same.
         region.copy_page(page.page, &mut self.page);
-        let fingerprint = self.hasher.page(&self.page).0;
+        let hash = self.hasher.page(&self.page).0;
+        let fingerprint = Fingerprint::new(hash as u32).unwrap_or(Fingerprint::MIN);
         Sight::Dirty { fingerprint, written: seen != Some(fingerprint) }
     }
 
     fn glance(&mut self, page: PageRef) -> Sight {
         let word = self.regions[page.region as usize].word(page.page).load();
         match word.state() {
-            State::Dirty if word.pins() == 0 => Sight::Dirty { fingerprint: 0, written: true },
+            State::Dirty if word.pins() == 0 => Sight::Dirty { fingerprint: Fingerprint::MIN, written: true },
             state if state.holds_permit() => Sight::Busy,
             _ => Sight::Clean,
         }

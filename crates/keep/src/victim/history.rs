@@ -5,7 +5,7 @@
 //! smallest are cleaned. The paper reads dirty bits after flushing the TLB; here the same question is
 //! put to the observer, for a bounded share of the pages each epoch.
 
-use super::{Observer, Sight, VictimPolicy};
+use super::{Fingerprint, Observer, Sight, VictimPolicy};
 use crate::control::block::PageRef;
 
 /// Pages looked at per epoch. A look costs about 0.5 µs, so this bounds the keeper's share to a tenth
@@ -20,7 +20,7 @@ struct Listed {
     page: PageRef,
     /// Newest epoch in the highest bit.
     history: u64,
-    seen: Option<u64>,
+    seen: Option<Fingerprint>,
 }
 
 /// Histories of the dirty pages.

@@ -15,6 +15,9 @@ pub mod second_chance;
 use crate::control::block::PageRef;
 use crate::types::PolicyName;
 
+/// Stands for the bytes of a page between two looks. Four bytes, as there is one for every dirty page.
+pub type Fingerprint = std::num::NonZeroU32;
+
 /// What the engine knows of a page that a policy asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
@@ -24,8 +27,9 @@ pub enum Sight {
     Busy,
     /// Dirty.
     Dirty {
-        /// For the next look. Changes when the page is written, up to a chance of 2^-64.
-        fingerprint: u64,
+        /// For the next look. Changes when the page is written, up to a chance of 2^-32: a page taken for
+        /// quiet by mistake costs one write, no more.
+        fingerprint: Fingerprint,
         /// Written since the look that gave the fingerprint handed in, or that was never made.
         written: bool,
     },
@@ -34,7 +38,7 @@ pub enum Sight {
 /// How a policy looks at pages.
 pub trait Observer {
     /// Looks whether a page was written since it had the fingerprint `seen`, at the cost of reading it.
-    fn look(&mut self, page: PageRef, seen: Option<u64>) -> Sight;
+    fn look(&mut self, page: PageRef, seen: Option<Fingerprint>) -> Sight;
     /// Whether the page is still dirty, without reading it.
     fn glance(&mut self, page: PageRef) -> Sight;
     /// The page left the list: tell the policy again when it becomes dirty.
@@ -81,7 +85,7 @@ pub(crate) mod testing {
     /// Pages with fingerprints, for policies under test.
     #[derive(Default)]
     pub(crate) struct Pages {
-        pub(crate) dirty: HashMap<PageRef, u64>,
+        pub(crate) dirty: HashMap<PageRef, u32>,
         pub(crate) dropped: HashSet<PageRef>,
         pub(crate) looks: usize,
     }
@@ -91,15 +95,15 @@ pub(crate) mod testing {
     }
 
     impl Observer for Pages {
-        fn look(&mut self, page: PageRef, seen: Option<u64>) -> Sight {
+        fn look(&mut self, page: PageRef, seen: Option<Fingerprint>) -> Sight {
             self.looks += 1;
-            let fingerprint = self.dirty.get(&page).copied();
+            let fingerprint = self.dirty.get(&page).map(|value| Fingerprint::MIN.saturating_add(*value));
             let dirty = |fingerprint| Sight::Dirty { fingerprint, written: seen != Some(fingerprint) };
             fingerprint.map_or(Sight::Clean, dirty)
         }
 
         fn glance(&mut self, page: PageRef) -> Sight {
-            let dirty = Sight::Dirty { fingerprint: 0, written: true };
+            let dirty = Sight::Dirty { fingerprint: Fingerprint::MIN, written: true };
             if self.dirty.contains_key(&page) { dirty } else { Sight::Clean }
         }
 

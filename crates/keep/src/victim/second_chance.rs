@@ -2,12 +2,12 @@
 //! it was last looked at.
 //!
 //! CLOCK asks the page table whether a page was referenced; clearing that bit costs an interrupt to
-//! other cores and a new fault. Here the keeper reads the page and compares a 64-bit fingerprint:
+//! other cores and a new fault. Here the keeper reads the page and compares a fingerprint:
 //! under a microsecond on its own core, nothing on the application's.
 
 use std::collections::VecDeque;
 
-use super::{Observer, Sight, VictimPolicy};
+use super::{Fingerprint, Observer, Sight, VictimPolicy};
 use crate::control::block::PageRef;
 
 /// Looks per victim asked for: enough for a queue in which most pages are hot.
@@ -20,7 +20,7 @@ const LOOKS_MAX: usize = 512;
 struct Listed {
     page: PageRef,
     /// Fingerprint at the last look; `None` before the first.
-    seen: Option<u64>,
+    seen: Option<Fingerprint>,
 }
 
 /// The queue of dirty pages with their fingerprints.
