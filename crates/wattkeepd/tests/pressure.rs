@@ -155,3 +155,32 @@ fn many_short_sessions_wear_nothing_out() {
         assert_eq!(common::get(&region, 0, 0), last);
     }
 }
+
+/// Half of a region was dirtied and a checkpoint made, again and again, under a budget of all of it. Each
+/// checkpoint jumped from above the mark where cleaning begins to below the save's reserve, where it may
+/// not begin any more; the eighth one never answered, and the save at the end had no room.
+#[test]
+fn large_checkpoints_leave_the_save_its_room() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = options().budget("100%").open(directory.path()).expect("opens");
+    let region = store.region("r", RegionOptions::transparent().create(64 << 20)).expect("a region");
+    let pages = region.len() / PAGE;
+    let mut random = Random(7);
+    for page in 0..pages {
+        put(&region, page, 0, page as u64);
+    }
+    for round in 0..14u64 {
+        for _ in 0..pages / 2 {
+            put(&region, random.below(pages), 1, round);
+        }
+        store.checkpoint().expect("a checkpoint");
+    }
+    for page in 0..pages {
+        put(&region, page, 1, 99);
+    }
+    let report = store.save().expect("the save has its room");
+    assert!(report.pages as usize >= pages / 2, "{report:?}");
+    store.resume().expect("resumes");
+    region.close();
+    store.close().expect("closes");
+}

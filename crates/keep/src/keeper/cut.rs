@@ -36,6 +36,7 @@ pub(super) struct Checkpointing {
     /// Pages to copy before the commit; `None` until writeback has drained and the cut was made.
     pages: Option<Vec<PageRef>>,
     next: usize,
+    looks_for_room: u32,
     urgent: Vec<PageRef>,
     copied: u32,
     /// Permits that come back with the commit, because their pages used the save's reserve.
@@ -64,6 +65,7 @@ impl<D: Disk> Keeper<D> {
             began: Instant::now(),
             pages: None,
             next: 0,
+            looks_for_room: 0,
             urgent: Vec::new(),
             copied: 0,
             withheld: None,
@@ -97,7 +99,10 @@ impl<D: Disk> Keeper<D> {
             return Ok(due && self.begin_checkpoint(None));
         }
         if self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.pages.is_none()) {
-            return Ok(self.in_flight_batches == 0 && self.cut_checkpoint());
+            if self.in_flight_batches > 0 {
+                return Ok(false);
+            }
+            return Ok(self.worth_making_room() && self.make_room_for_checkpoint()? || self.cut_checkpoint());
         }
         if self.copy_checkpoint()? {
             return Ok(true);
@@ -109,6 +114,15 @@ impl<D: Disk> Keeper<D> {
         }
         self.commit_checkpoint()?;
         Ok(true)
+    }
+
+    /// False once as many looks were taken as there are segments: then cleaning gains nothing.
+    fn worth_making_room(&mut self) -> bool {
+        let segments = self.store.status().segments;
+        self.checkpoint.as_mut().is_some_and(|checkpoint| {
+            checkpoint.looks_for_room += 1;
+            checkpoint.looks_for_room <= segments
+        })
     }
 
     fn cut_checkpoint(&mut self) -> bool {
@@ -215,6 +229,12 @@ impl<D: Disk> Keeper<D> {
         let committing = Instant::now();
         let commit = self.store.commit(CommitKind::Checkpoint)?;
         let Some(checkpoint) = self.checkpoint.take() else { return Ok(()) };
+        if checkpoint.withheld.is_some() {
+            // The commit let go of the old versions: what they held is won back before the permits are.
+            self.control.set_freeze(Freeze::Checkpoint);
+            self.refill_reserve()?;
+            self.control.set_freeze(Freeze::None);
+        }
         self.give_back(checkpoint.withheld.unwrap_or(0));
         self.counters.checkpoints += 1;
         let report = SaveReport {

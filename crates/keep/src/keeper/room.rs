@@ -16,6 +16,12 @@ use crate::control::page_word::State;
 use crate::limits::BATCHES_IN_FLIGHT;
 use crate::types::PageId;
 
+/// Pages that a full segment of the log holds.
+const SEGMENT_ENTRIES: u32 = 1020;
+
+/// Segments that the log keeps for cleaning beside the save's reserve.
+const CLEANING_SEGMENTS: u32 = 2;
+
 impl<D: Disk> Keeper<D> {
     pub(super) fn make_room(&mut self) -> Result<bool, KeeperError> {
         if self.checkpoint.is_some() {
@@ -30,6 +36,23 @@ impl<D: Disk> Keeper<D> {
             CleaningAdvice::Clean if self.filling.pending() => Ok(false),
             CleaningAdvice::Clean => self.clean_segments(Purpose::Cleaning),
         }
+    }
+
+    /// A checkpoint may write every dirty page, and should leave the save's reserve alone: cleans first,
+    /// while cleaning may still begin. True when that moved something: then it is worth another look.
+    pub(super) fn make_room_for_checkpoint(&mut self) -> Result<bool, KeeperError> {
+        let status = self.store.status();
+        let dirty_segments = self.control.ledger.0.permits().held.div_ceil(SEGMENT_ENTRIES) + 1;
+        let needed = status.save_reserve_segments + CLEANING_SEGMENTS + dirty_segments;
+        if status.free >= needed || self.filling.pending() {
+            return Ok(false);
+        }
+        // A pass under way, or a flush that frees segments, is worth waiting for.
+        if self.moved_until > self.acknowledged || status.waiting_for_flush > 0 {
+            self.reap(Wait::One)?;
+            return Ok(true);
+        }
+        self.clean_segments(Purpose::Cleaning)
     }
 
     /// Wins back what saves have used of their reserve, before anybody may write: at the opening of a
