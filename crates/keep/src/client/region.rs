@@ -265,16 +265,6 @@ impl Region {
         self.tracked().set_pages((bytes / PAGE_SIZE as u64) as u32);
         Ok(())
     }
-
-    /// Fills everything from the store; returns when the region is complete in memory.
-    pub fn fill(&self) -> Result<(), SessionError> {
-        self.will_read(0, self.len())
-    }
-
-    /// True when the whole region was filled before it was handed out.
-    pub fn filled_ahead(&self) -> bool {
-        self.session.fill_ahead()
-    }
 }
 
 impl Drop for Region {

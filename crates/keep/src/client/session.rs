@@ -115,7 +115,6 @@ pub struct Session {
     keeper_pid: u32,
     shared: Arc<Shared>,
     mode: ChosenMode,
-    fill_ahead: bool,
     closing: Arc<AtomicBool>,
     service: Mutex<Option<JoinHandle<()>>>,
     recovered: Option<String>,
@@ -159,7 +158,6 @@ impl Session {
             keeper_pid,
             shared,
             mode,
-            fill_ahead: options.fill_ahead,
             closing,
             service: Mutex::new(Some(service)),
             recovered,
@@ -234,10 +232,6 @@ impl Session {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    pub(super) fn fill_ahead(&self) -> bool {
-        self.fill_ahead
     }
 
     pub(super) fn done(&self, request: Request) -> Result<(), SessionError> {

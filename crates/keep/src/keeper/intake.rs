@@ -48,7 +48,6 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn read_all_words(&mut self) {
-        self.counters.word_scans += 1;
         for index in 0..self.regions.len() {
             for page in 0..self.regions[index].pages {
                 let state = self.regions[index].word(page).load().state();

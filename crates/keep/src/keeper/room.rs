@@ -83,7 +83,6 @@ impl<D: Disk> Keeper<D> {
             candidates.into_iter().partition(|page| self.store.is_committed(*page));
         let mut moved = self.move_pages(&committed, true, purpose)?;
         moved |= self.move_pages(&current, false, purpose)?;
-        self.counters.cleaning_passes += u64::from(moved);
         Ok(moved)
     }
 
@@ -136,7 +135,6 @@ impl<D: Disk> Keeper<D> {
             let dirty = before.state().holds_permit() && before.state() != State::Granting;
             if dirty && !committed && region.copies_in_flight(id.page) == 0 {
                 self.store.forget_latest(id);
-                self.counters.forgotten_pages += 1;
             }
             return Ok(());
         }
