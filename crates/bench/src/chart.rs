@@ -17,6 +17,7 @@ use plotters::prelude::*;
 
 use panel::{Marks, Panel, Shape, caption_row};
 use series::Column;
+pub use series::thousands;
 
 /// What was seen at one moment of a drill.
 #[derive(Clone, Copy, Debug, PartialEq)]

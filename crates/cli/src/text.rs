@@ -5,18 +5,7 @@ use wattkeep_power::units::format_size;
 /// Bytes in a page.
 pub(crate) const PAGE: u64 = wattkeep_store::types::PAGE_SIZE as u64;
 
-/// A number with a comma between thousands.
-pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
+pub(crate) use wattkeep_bench::chart::thousands;
 
 /// `28,836 pages (112.6 MiB)`.
 pub(crate) fn pages(count: u64) -> String {

@@ -88,7 +88,7 @@ pub(super) fn summary(timeline: &Timeline) -> String {
 }
 
 /// A number with a comma between thousands.
-pub(super) fn thousands(number: u64) -> String {
+pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
