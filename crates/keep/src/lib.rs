@@ -8,6 +8,10 @@ pub mod limits;
 
 pub mod protocol;
 
+pub mod clock;
+
+pub mod page_table;
+
 pub mod control;
 
 pub mod client;

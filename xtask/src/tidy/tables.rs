@@ -105,6 +105,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/keep/src/client/region.rs",
         "crates/keep/src/control/block.rs",
         "crates/keep/src/keeper/pages.rs",
+        "crates/keep/src/page_table.rs",
         "crates/sys/src/buffer.rs",
         "crates/sys/src/file.rs",
         "crates/sys/src/map.rs",

@@ -16,6 +16,8 @@ use crate::types::Tracking;
 pub enum Unpinned {
     /// No permit is free, or grants are frozen: let go of other pins, wait, try again.
     Wait,
+    /// The keeper was told, and moves the page on: sleep while its word is this.
+    Sleep(Word),
     /// It cannot be had.
     Failed(Outcome),
 }
@@ -25,6 +27,17 @@ impl Tracked {
     /// copied. Does not wait for permits: the caller may hold other pins, and lets go of them first.
     #[inline]
     pub fn pin(&self, page: u32) -> Result<(), Unpinned> {
+        loop {
+            match self.try_pin(page) {
+                Err(Unpinned::Sleep(word)) => self.sleep_on(page, word),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The same, but never sleeps.
+    #[inline]
+    pub fn try_pin(&self, page: u32) -> Result<(), Unpinned> {
         let word = self.words.of(page);
         loop {
             let now = word.load();
@@ -48,14 +61,15 @@ impl Tracked {
         let step = match now.state() {
             _ if self.tracking != Tracking::Explicit => self.attempt(page, true),
             State::Lost => Step::Lost,
-            State::Absent => self.wait_for_keeper(page, now, Event::Wanted(self.page_ref(page))),
-            State::Held => self.wait_for_keeper(page, now, Event::Urgent(self.page_ref(page))),
+            State::Absent => self.ask_keeper(page, now, Event::Wanted(self.page_ref(page))),
+            State::Held => self.ask_keeper(page, now, Event::Urgent(self.page_ref(page))),
             State::Clean | State::Fresh => self.admit(page, now),
             State::Queued | State::Copying | State::InFlight => self.take_back(page, now),
             State::Dirty | State::Granting | State::Protecting => Step::Again,
         };
         match step {
             Step::Done | Step::Again => Ok(()),
+            Step::Sleep(word) => Err(Unpinned::Sleep(word)),
             Step::Wait | Step::Failed(Refusal::Exhausted) => Err(Unpinned::Wait),
             Step::Lost => Err(Unpinned::Failed(Outcome::Lost)),
             Step::Failed(refusal) => Err(Unpinned::Failed(Outcome::Broken(refusal))),

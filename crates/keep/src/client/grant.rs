@@ -50,11 +50,19 @@ pub struct Tracked {
 }
 
 /// How far one look at a page's word came.
-pub(super) enum Step {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The access may be tried again.
     Done,
+    /// The word moved meanwhile: look again.
     Again,
+    /// No permit is free, or grants are frozen.
     Wait,
+    /// The keeper was told, and moves the page on: sleep while its word is this.
+    Sleep(Word),
+    /// The page could not be opened.
     Failed(Refusal),
+    /// The store's copy of the page is damaged.
     Lost,
 }
 
@@ -145,6 +153,7 @@ impl Tracked {
             match self.attempt(page, write) {
                 Step::Done => return Some(Outcome::Resolved),
                 Step::Again => {}
+                Step::Sleep(word) => self.sleep_on(page, word),
                 Step::Wait | Step::Failed(Refusal::Exhausted) => return None,
                 Step::Failed(refusal) => return Some(Outcome::Broken(refusal)),
                 Step::Lost => return Some(Outcome::Lost),
@@ -152,18 +161,19 @@ impl Tracked {
         }
     }
 
+    /// One look at the page, and what follows from it. Never sleeps.
     #[inline]
-    pub(super) fn attempt(&self, page: u32, write: bool) -> Step {
+    pub fn attempt(&self, page: u32, write: bool) -> Step {
         let now = self.words.of(page).load();
         match (now.state(), self.tracking) {
             (State::Lost, _) => Step::Lost,
-            (State::Absent, _) => self.wait_for_keeper(page, now, Event::Wanted(self.page_ref(page))),
+            (State::Absent, _) => self.ask_keeper(page, now, Event::Wanted(self.page_ref(page))),
             (_, Tracking::Explicit) => self.install(page, true),
             (State::Fresh, _) if !write => self.show_zeros(page, now),
             (_, _) if !write => Step::Done,
             (State::Dirty, _) => self.reopen(page, now),
             (State::Granting | State::Protecting, _) => self.let_other_finish(),
-            (State::Held, _) => self.wait_for_keeper(page, now, Event::Urgent(self.page_ref(page))),
+            (State::Held, _) => self.ask_keeper(page, now, Event::Urgent(self.page_ref(page))),
             (State::Clean | State::Fresh, _) => self.grant(page, now),
             (State::Queued | State::Copying | State::InFlight, _) => self.rescue(page, now),
         }
@@ -323,8 +333,8 @@ impl Tracked {
         }
     }
 
-    /// Sleeps until the keeper has filled or copied `page`.
-    pub(super) fn wait_for_keeper(&self, page: u32, now: Word, event: Event) -> Step {
+    /// Marks that somebody waits until the keeper has filled or copied `page`, and tells it.
+    pub(super) fn ask_keeper(&self, page: u32, now: Word, event: Event) -> Step {
         let word = self.words.of(page);
         let marked = now.with_waiter();
         if now != marked && !word.exchange(now, marked) {
@@ -332,8 +342,12 @@ impl Tracked {
         }
         self.shared.control.tell(event);
         self.shared.wake_keeper();
-        let _ = futex::wait(word.futex(), marked.0, Some(CLIENT_WAIT));
-        Step::Again
+        Step::Sleep(marked)
+    }
+
+    /// Sleeps while the page's word is `word`.
+    pub(super) fn sleep_on(&self, page: u32, word: Word) {
+        let _ = futex::wait(self.words.of(page).futex(), word.0, Some(CLIENT_WAIT));
     }
 
     /// Sleeps until a permit may be free, helping first: it protects victims, so that the keeper has

@@ -1,6 +1,6 @@
 //! How a page is closed to stores and opened again: userfaultfd, or mprotect where that is refused.
 //!
-//! Each call is one system call, fit for a signal handler. Knows addresses, not pages' states.
+//! Each call is a system call, fit for a signal handler. Knows addresses, not pages' states.
 //!
 //! # Safety
 //!
@@ -8,13 +8,13 @@
 //! 2. The bytes of a region are only touched through raw pointers, never references.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
-use rustix::io::{Errno, Result};
+use rustix::io::Errno;
 use wattkeep_sys::map::{self, Access};
-use wattkeep_sys::uffd;
 
 use crate::limits::{GRANT_RUN_MAX, PAGE_SIZE};
+use crate::page_table::PageTable;
 
 /// Zeros to install into pages that were never written.
 static ZEROS: [u8; GRANT_RUN_MAX as usize * PAGE_SIZE] = [0; GRANT_RUN_MAX as usize * PAGE_SIZE];
@@ -22,10 +22,10 @@ static ZEROS: [u8; GRANT_RUN_MAX as usize * PAGE_SIZE] = [0; GRANT_RUN_MAX as us
 /// Opens and closes the pages of one region.
 #[derive(Debug)]
 pub enum Guard {
-    /// userfaultfd. The keeper holds a duplicate of the descriptor.
+    /// userfaultfd. The keeper has the same page table.
     Userfault {
-        /// The client's own descriptor.
-        fd: OwnedFd,
+        /// The region's.
+        table: PageTable,
         /// Registered for write-protection, too; missing pages alone otherwise.
         protects: bool,
     },
@@ -51,10 +51,8 @@ impl Guard {
     pub unsafe fn open(&self, start: usize, pages: u32) -> std::result::Result<(), Refusal> {
         let len = pages as usize * PAGE_SIZE;
         match self {
-            Guard::Userfault { fd, .. } => {
-                // SAFETY: 1, 2 by the caller.
-                unsafe { set_protection(fd, start, len, false) }
-            }
+            // SAFETY: 1, 2 by the caller.
+            Guard::Userfault { table, .. } => unsafe { table.protect(start, len, false) },
             // SAFETY: 1, 2 by the caller.
             Guard::Mprotect => unsafe { map::protect(start, len, Access::ReadWrite) },
         }
@@ -69,10 +67,8 @@ impl Guard {
     pub unsafe fn close(&self, start: usize, pages: u32) -> std::result::Result<(), Refusal> {
         let len = pages as usize * PAGE_SIZE;
         match self {
-            Guard::Userfault { fd, .. } => {
-                // SAFETY: 1, 2 by the caller.
-                unsafe { set_protection(fd, start, len, true) }
-            }
+            // SAFETY: 1, 2 by the caller.
+            Guard::Userfault { table, .. } => unsafe { table.protect(start, len, true) },
             // SAFETY: 1, 2 by the caller.
             Guard::Mprotect => unsafe { map::protect(start, len, Access::Read) },
         }
@@ -90,30 +86,35 @@ impl Guard {
         pages: u32,
         writable: bool,
     ) -> std::result::Result<(), Refusal> {
-        let Guard::Userfault { fd, protects } = self else {
+        let Guard::Userfault { table, protects } = self else {
             // SAFETY: 1, 2 by the caller.
             return if writable { unsafe { self.open(start, pages) } } else { Ok(()) };
         };
         let len = pages as usize * PAGE_SIZE;
         let mut done = 0;
         while done < len {
-            // SAFETY: 1, 2 by the caller; ZEROS is as long as the longest run.
-            match unsafe {
-                uffd::copy(fd.as_fd(), start + done, ZEROS.as_ptr(), len - done, *protects && !writable)
-            } {
+            // SAFETY: 1, 2 by the caller.
+            match unsafe { table.fill(start + done, &ZEROS[..len - done], *protects && !writable) } {
                 Ok(copied) => done += copied,
                 // Somebody touched it first; make it what was asked for.
                 Err(Errno::EXIST) if *protects => {
                     // SAFETY: 1, 2 by the caller.
-                    unsafe { set_protection(fd, start + done, PAGE_SIZE, !writable) }.map_err(Refusal::of)?;
+                    unsafe { table.protect(start + done, PAGE_SIZE, !writable) }.map_err(Refusal::of)?;
                     done += PAGE_SIZE;
                 }
                 Err(Errno::EXIST) => done += PAGE_SIZE,
-                Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(Refusal::of(errno)),
             }
         }
         Ok(())
+    }
+
+    /// The descriptor of the region's userfaultfd, if it has one.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Guard::Userfault { table, .. } => table.descriptor(),
+            Guard::Mprotect => None,
+        }
     }
 }
 
@@ -122,22 +123,6 @@ impl Refusal {
         match errno {
             Errno::NOMEM => Refusal::Exhausted,
             other => Refusal::Broken(other),
-        }
-    }
-}
-
-/// Sets or lifts the protection, again while the kernel answers EAGAIN because the address space's
-/// mappings are being changed elsewhere.
-///
-/// # Safety
-/// 1 and 2 of the module.
-#[inline]
-unsafe fn set_protection(fd: &OwnedFd, start: usize, len: usize, protect: bool) -> Result<()> {
-    loop {
-        // SAFETY: 1, 2 by the caller.
-        match unsafe { uffd::write_protect(fd.as_fd(), start, len, protect) } {
-            Err(Errno::AGAIN) => {}
-            other => return other,
         }
     }
 }

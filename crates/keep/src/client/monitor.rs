@@ -10,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -19,7 +19,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use wattkeep_sys::uffd::{self, Fault};
 
 use super::grant::{Outcome, Tracked};
-use super::guard::Guard;
 use crate::limits::PAGE_SIZE;
 
 /// The running threads of one region.
@@ -74,20 +73,20 @@ impl Drop for Monitor {
 
 fn answer(target: Target, later: &mpsc::Sender<(u32, Fault)>, stop: &OwnedFd) {
     let tracked = target.tracked();
-    let Guard::Userfault { fd, .. } = tracked.guard() else { return };
+    let Some(fd) = tracked.guard().descriptor() else { return };
     loop {
-        let mut fds = [PollFd::new(fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let mut fds = [PollFd::new(&fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         if poll(&mut fds, None).is_err() {
             continue;
         }
         if !fds[1].revents().is_empty() {
             return;
         }
-        while let Ok(Some(fault)) = uffd::next_fault(fd.as_fd()) {
+        while let Ok(Some(fault)) = uffd::next_fault(fd) {
             let Some(page) = tracked.page_of(fault.address) else { continue };
             tracked.count_fault();
             match tracked.try_resolve(page, fault.write) {
-                Some(outcome) => finish(fd.as_fd(), page, fault, outcome),
+                Some(outcome) => finish(fd, page, fault, outcome),
                 None => drop(later.send((page, fault))),
             }
         }
@@ -97,7 +96,7 @@ fn answer(target: Target, later: &mpsc::Sender<(u32, Fault)>, stop: &OwnedFd) {
 /// Answers the faults that wait for a permit or for the end of a freeze, one after the other.
 fn wait(target: Target, waiting: &mpsc::Receiver<(u32, Fault)>, stopped: &AtomicBool) {
     let tracked = target.tracked();
-    let Guard::Userfault { fd, .. } = tracked.guard() else { return };
+    let Some(fd) = tracked.guard().descriptor() else { return };
     while let Ok((page, fault)) = waiting.recv() {
         let outcome = loop {
             if let Some(outcome) = tracked.try_resolve(page, fault.write) {
@@ -108,7 +107,7 @@ fn wait(target: Target, waiting: &mpsc::Receiver<(u32, Fault)>, stopped: &Atomic
             }
             tracked.wait_for_permit();
         };
-        finish(fd.as_fd(), page, fault, outcome);
+        finish(fd, page, fault, outcome);
     }
 }
 

@@ -22,6 +22,7 @@ use super::session::{Session, SessionError, fault_signal, unexpected};
 use super::{fault, probe};
 use crate::control::block::Words;
 use crate::limits::PAGE_SIZE;
+use crate::page_table::PageTable;
 use crate::protocol::{RegionReply, RegionRequest, Reply, Request};
 use crate::types::{FaultMode, Tracking};
 
@@ -83,10 +84,7 @@ impl Region {
         let mapping = Self::map(&reply, &memory, mode, &request.name)?;
         let words = Words::map(&words, reply.reserve_pages)?;
         let guard = Self::guard(&reply, &mapping, mode)?;
-        let fds: Vec<_> = match &guard {
-            Guard::Userfault { fd, .. } => vec![fd.as_fd()],
-            Guard::Mprotect => Vec::new(),
-        };
+        let fds: Vec<_> = guard.descriptor().into_iter().collect();
         let Reply::Done = session.ask(&Request::Attach { index: reply.index }, &fds)?.0 else {
             return Err(SessionError::KeeperGone);
         };
@@ -149,7 +147,7 @@ impl Region {
         let faults = probe::register_mode(reply.tracking);
         // SAFETY: 1: the region's own mapping, not yet handed out.
         unsafe { uffd::register(fd.as_fd(), mapping.start() as usize, mapping.len(), faults)? };
-        Ok(Guard::Userfault { fd, protects: reply.tracking.protects() })
+        Ok(Guard::Userfault { table: PageTable::Userfault(fd), protects: reply.tracking.protects() })
     }
 
     fn tracked(&self) -> &Tracked {
@@ -220,6 +218,8 @@ impl Region {
                 "a page of region '{}' cannot be handed out ({outcome:?}): run 'wattkeep check' on the store",
                 self.name
             ))),
+            // A pin sleeps by itself.
+            Unpinned::Sleep(_) => Ok(()),
             Unpinned::Wait => {
                 let limit = self.session.control().ledger.0.permits().limit;
                 if pages > limit {

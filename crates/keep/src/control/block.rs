@@ -193,11 +193,21 @@ impl ControlBlock {
 
     /// Sleeps until progress is announced, unless `ready` already holds. The caller looks again.
     pub fn wait_for_progress(&self, timeout: Duration, ready: impl Fn() -> bool) {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.client_falls_asleep();
         let seen = self.progress.load(Ordering::SeqCst);
         if !ready() {
             let _ = futex::wait(&self.progress, seen, Some(timeout));
         }
+        self.client_wakes();
+    }
+
+    /// A client is about to sleep until progress is announced; it must look once more before it does.
+    pub fn client_falls_asleep(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It is awake.
+    pub fn client_wakes(&self) {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 

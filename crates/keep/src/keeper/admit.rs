@@ -1,7 +1,6 @@
 //! Regions come and go: opens them for a client that will map them, makes them, lets them grow.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
 use wattkeep_store::disk::Disk;
 use wattkeep_store::{NewRegion, RegionMode};
@@ -12,6 +11,7 @@ use super::place;
 use crate::control::block::PageRef;
 use crate::control::page_word::State;
 use crate::limits::{PAGE_SIZE, REGIONS_MAX, RESERVE_MIN_BYTES};
+use crate::page_table::PageTable;
 use crate::protocol::{RegionReply, RegionRequest};
 use crate::types::{FaultMode, RegionId, Tracking};
 
@@ -129,13 +129,13 @@ impl<D: Disk> Keeper<D> {
             .ok_or_else(|| format!("no address range of {bytes} bytes is left: ask for a smaller reserve"))
     }
 
-    /// The client has mapped a region: seals its memory and takes over its userfaultfd.
-    pub fn attach(&mut self, index: usize, guard: Option<OwnedFd>) -> Result<(), KeeperError> {
+    /// The client has mapped a region: seals its memory and takes over its page table.
+    pub fn attach(&mut self, index: usize, table: Option<PageTable>) -> Result<(), KeeperError> {
         let Some(region) = self.regions.get_mut(index) else {
             return Err(io::Error::other("no such region in this session").into());
         };
-        let filled = self.options.fill_ahead && guard.is_some();
-        region.seal(guard)?;
+        let filled = self.options.fill_ahead && table.is_some();
+        region.seal(table)?;
         if filled && region.tracking.protects() && !region.protect(0, region.pages) {
             return Err(io::Error::other("pages filled ahead cannot be protected").into());
         }

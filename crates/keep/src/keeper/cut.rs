@@ -17,6 +17,7 @@ use wattkeep_store::{Begin, CommitKind, Purpose};
 use super::engine::{Keeper, KeeperError, Phase};
 use super::pages::KeptRegion;
 use super::write::{AS_IT_STOOD, Copied};
+use crate::clock::Clock;
 use crate::control::block::{Freeze, PageRef};
 use crate::control::page_word::{PageWord, State, Word};
 use crate::limits::{BATCHES_IN_FLIGHT, CHECKPOINT_PAUSE, FREEZE_PATIENCE};
@@ -62,7 +63,7 @@ impl<D: Disk> Keeper<D> {
             return false;
         }
         self.checkpoint = Some(Checkpointing {
-            began: Instant::now(),
+            began: self.now,
             pages: None,
             next: 0,
             looks_for_room: 0,
@@ -72,6 +73,11 @@ impl<D: Disk> Keeper<D> {
             askers: asker.into_iter().collect(),
         });
         true
+    }
+
+    /// The checkpoint under way has made its cut: what it commits will not change any more.
+    pub fn has_cut(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.pages.is_some())
     }
 
     /// A writer waits for this page of the checkpoint.
@@ -95,7 +101,7 @@ impl<D: Disk> Keeper<D> {
     pub(super) fn step_checkpoint(&mut self) -> Result<bool, KeeperError> {
         if self.checkpoint.is_none() {
             let interval = u128::from(self.options.checkpoint_interval_ms);
-            let due = interval > 0 && self.last_checkpoint.elapsed().as_millis() >= interval;
+            let due = interval > 0 && (self.now - self.last_checkpoint).as_millis() >= interval;
             return Ok(due && self.begin_checkpoint(None));
         }
         if self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.pages.is_none()) {
@@ -135,12 +141,12 @@ impl<D: Disk> Keeper<D> {
             frozen.pages.iter().for_each(|page| self.release_held(*page));
         }
         self.control.set_freeze(Freeze::None);
-        self.last_checkpoint = Instant::now();
+        self.last_checkpoint = self.clock.now();
         let Some(checkpoint) = &mut self.checkpoint else { return false };
         if given_up {
             let askers = std::mem::take(&mut checkpoint.askers);
             self.checkpoint = None;
-            self.checkpoint_not_before = Instant::now() + CHECKPOINT_PAUSE;
+            self.checkpoint_not_before = self.last_checkpoint + CHECKPOINT_PAUSE;
             self.counters.checkpoints_given_up += 1;
             let why = "a thread holds pages announced or half granted: end its announcement, then try again";
             self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(why.to_owned()))));
@@ -226,7 +232,7 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn commit_checkpoint(&mut self) -> Result<(), KeeperError> {
-        let committing = Instant::now();
+        let committing = self.clock.now();
         let commit = self.store.commit(CommitKind::Checkpoint)?;
         let Some(checkpoint) = self.checkpoint.take() else { return Ok(()) };
         if checkpoint.withheld.is_some() {
@@ -239,8 +245,8 @@ impl<D: Disk> Keeper<D> {
         self.counters.checkpoints += 1;
         let report = SaveReport {
             pages: checkpoint.copied,
-            total_ms: ms(checkpoint.began),
-            commit_ms: ms(committing),
+            total_ms: self.ms_since(checkpoint.began),
+            commit_ms: self.ms_since(committing),
             epoch: commit.epoch.0,
             ..SaveReport::default()
         };
@@ -250,9 +256,9 @@ impl<D: Disk> Keeper<D> {
 
     /// Saves every dirty page and commits: the power is going. Grants stay frozen.
     pub fn save(&mut self) -> Result<SaveReport, KeeperError> {
-        let began = Instant::now();
+        let began = self.clock.now();
         self.quiesce();
-        let quiesce_ms = ms(began);
+        let quiesce_ms = self.ms_since(began);
         self.control.set_freeze(Freeze::Save);
         if !self.ask_client_to_protect() {
             // Its pages stay open: it must not run on while they are saved.
@@ -269,7 +275,7 @@ impl<D: Disk> Keeper<D> {
     pub fn close(&mut self) -> Result<SaveReport, KeeperError> {
         self.control.set_freeze(Freeze::Closed);
         self.regions.iter_mut().for_each(KeptRegion::forget_client);
-        self.write_everything(CommitKind::Close, Instant::now())
+        self.write_everything(CommitKind::Close, self.clock.now())
     }
 
     /// Lets writers go on after a save: the power is back.
@@ -336,21 +342,21 @@ impl<D: Disk> Keeper<D> {
             self.depart(batch);
             self.reap(Wait::No)?;
         }
-        let copy_ms = ms(began);
+        let copy_ms = self.ms_since(began);
         self.give_back(freed);
         while self.in_flight_batches > 0 {
             self.reap(Wait::One)?;
         }
-        let committing = Instant::now();
+        let committing = self.clock.now();
         let commit = self.store.commit(kind)?;
         self.give_back(withheld);
-        self.last_checkpoint = Instant::now();
+        self.last_checkpoint = self.clock.now();
         Ok(SaveReport {
             pages: report_pages,
-            total_ms: ms(began),
+            total_ms: self.ms_since(began),
             quiesce_ms: 0.0,
             copy_ms,
-            commit_ms: ms(committing),
+            commit_ms: self.ms_since(committing),
             unsettled_pages: frozen.unsettled.len() as u32,
             epoch: commit.epoch.0,
         })
@@ -374,6 +380,10 @@ impl<D: Disk> Keeper<D> {
         Copied::Staged
     }
 
+    fn ms_since(&self, began: Instant) -> f64 {
+        (self.clock.now() - began).as_secs_f64() * 1000.0
+    }
+
     /// Protects every dirty page and holds it. Copies in flight are left alone.
     fn freeze(&mut self, cut: Cut) -> Frozen {
         let mut patience = FREEZE_PATIENCE;
@@ -392,7 +402,7 @@ impl<D: Disk> Keeper<D> {
         let mut open: Vec<u32> = Vec::new();
         for page in first..end {
             let place = PageRef { region: index as u32, page };
-            match freeze_page(region, page, patience, cut) {
+            match freeze_page(region, page, &self.clock, patience, cut) {
                 Stand::Clean => {}
                 Stand::Settled => frozen.pages.push(place),
                 Stand::Open => open.push(page),
@@ -437,11 +447,11 @@ enum Stand {
 
 /// Claims a page for the cut. Grants that began before the freeze may still end or turn back, so the
 /// word is exchanged for exactly what was seen, and looked at again when it moved.
-fn freeze_page(region: &KeptRegion, page: u32, patience: &mut Duration, cut: Cut) -> Stand {
+fn freeze_page(region: &KeptRegion, page: u32, clock: &Clock, patience: &mut Duration, cut: Cut) -> Stand {
     let word = region.word(page);
     let client_lives = !region.is_detached();
     loop {
-        let now = wait_until_settled(word, patience, client_lives);
+        let now = wait_until_settled(word, clock, patience, client_lives);
         match now.state() {
             State::Held => return Stand::Settled,
             State::Queued if word.exchange(now, now.to(State::Held)) => return Stand::Settled,
@@ -462,18 +472,18 @@ fn freeze_page(region: &KeptRegion, page: u32, patience: &mut Duration, cut: Cut
 
 /// Waits until nobody is in the middle of a grant or an announced store of this page. What it waits
 /// is taken from the cut's patience, so that many busy pages together cost no more than one.
-fn wait_until_settled(word: &PageWord, patience: &mut Duration, client_lives: bool) -> Word {
+fn wait_until_settled(word: &PageWord, clock: &Clock, patience: &mut Duration, client_lives: bool) -> Word {
     let unsettled = |now: Word| matches!(now.state(), State::Granting | State::Protecting) || now.pins() > 0;
     let mut now = word.load();
     if !unsettled(now) || !client_lives {
         return now;
     }
-    let began = Instant::now();
-    while unsettled(now) && began.elapsed() < *patience {
-        std::thread::yield_now();
+    let began = clock.now();
+    while unsettled(now) && clock.now() - began < *patience {
+        clock.yield_now();
         now = word.load();
     }
-    *patience = patience.saturating_sub(began.elapsed());
+    *patience = patience.saturating_sub(clock.now() - began);
     now
 }
 
@@ -494,8 +504,4 @@ fn protect_pages(region: &KeptRegion, pages: &[u32]) {
     for run in pages.chunk_by(|a, b| a + 1 == *b) {
         region.protect(run[0], run.len() as u32);
     }
-}
-
-fn ms(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1000.0
 }

@@ -18,6 +18,7 @@ use super::fill::Filling;
 use super::notices::ClientLine;
 use super::pages::KeptRegion;
 use super::status::Counters;
+use crate::clock::Clock;
 use crate::control::block::{Control, Freeze, PageRef};
 use crate::limits::EPOCH;
 use crate::protocol::SessionOptions;
@@ -71,6 +72,9 @@ pub(super) enum Phase {
 /// The engine of one open store.
 pub struct Keeper<D: Disk> {
     pub(super) store: Store<D>,
+    pub(super) clock: Clock,
+    /// When the turn under way began.
+    pub(super) now: Instant,
     pub(super) control: Control,
     pub(super) client: ClientLine,
     pub(super) options: SessionOptions,
@@ -112,10 +116,14 @@ impl<D: Disk> Keeper<D> {
         client: ClientLine,
         options: SessionOptions,
         budget: BudgetSpec,
+        clock: Clock,
     ) -> Self {
+        let now = clock.now();
         let policy = victim::policy(options.policy);
         Self {
             store,
+            clock,
+            now,
             control,
             client,
             options,
@@ -131,20 +139,27 @@ impl<D: Disk> Keeper<D> {
             acknowledged: Sequence(0),
             filling: Filling::default(),
             checkpoint: None,
-            last_checkpoint: Instant::now(),
-            checkpoint_not_before: Instant::now(),
+            last_checkpoint: now,
+            checkpoint_not_before: now,
             counters: Counters::default(),
             phase: Phase::Running,
             digest_due: false,
-            epoch_began: Instant::now(),
+            epoch_began: now,
             dirtied_before: 0,
-            last_fault: (Instant::now(), 0),
+            last_fault: (now, 0),
             events: Vec::new(),
         }
     }
 
+    /// Wins back what earlier saves used of their reserve, then gives out permits: before the first turn.
+    pub fn arm(&mut self) -> Result<(), String> {
+        self.refill_reserve().map_err(|e| e.to_string())?;
+        self.apply_budget()
+    }
+
     /// One turn of all stages. True when anything moved: then another turn is worth taking.
     pub fn turn(&mut self) -> Result<bool, KeeperError> {
+        self.now = self.clock.now();
         let mut moved = self.take_in_news();
         moved |= self.reap(Wait::No)?;
         self.end_epoch()?;
@@ -185,7 +200,7 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn end_epoch(&mut self) -> Result<(), KeeperError> {
-        let elapsed = self.epoch_began.elapsed();
+        let elapsed = self.now - self.epoch_began;
         if elapsed < EPOCH {
             return Ok(());
         }
@@ -195,7 +210,7 @@ impl<D: Disk> Keeper<D> {
         let each = (dirtied - self.dirtied_before).div_ceil(epochs);
         (0..epochs).for_each(|_| self.pressure.epoch(each));
         self.dirtied_before = dirtied;
-        self.epoch_began = Instant::now();
+        self.epoch_began = self.now;
         self.observe_epoch();
         // What one nap may dirty, twice: then a ring comes before the last permit goes.
         let limit = self.control.ledger.0.permits().limit;
@@ -227,9 +242,19 @@ impl<D: Disk> Keeper<D> {
         self.queue.is_empty() && self.in_flight_batches == 0 && self.checkpoint.is_none()
     }
 
+    /// When the last turn began.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
     /// The store below.
     pub fn store(&self) -> &Store<D> {
         &self.store
+    }
+
+    /// A region of the session, by its place.
+    pub fn region(&self, index: u32) -> Option<&KeptRegion> {
+        self.regions.get(index as usize)
     }
 
     pub(super) fn region_of(&self, page: PageRef) -> Option<&KeptRegion> {

@@ -70,10 +70,10 @@ impl<D: Disk> Keeper<D> {
     /// protected pages is the answer.
     pub(super) fn ask_client_for_victims(&mut self) -> bool {
         let Some(notices) = &self.client.notices else { return false };
-        if self.client.asked.is_some_and(|asked| asked.elapsed() < CLIENT_PAUSE) {
+        if self.client.asked.is_some_and(|asked| self.now - asked < CLIENT_PAUSE) {
             return false;
         }
-        self.client.asked = Some(Instant::now());
+        self.client.asked = Some(self.now);
         let bytes = serde_json::to_vec(&Notice::Victims).expect("a notice is plain data");
         // A full socket holds notices enough.
         let _ = socket::send_at_once(notices, &bytes);

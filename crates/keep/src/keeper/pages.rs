@@ -16,11 +16,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use wattkeep_sys::map::{Access, Mapping};
-use wattkeep_sys::{futex, memfd, uffd};
+use wattkeep_sys::{futex, memfd};
 
 use crate::control::block::Words;
 use crate::control::page_word::{PageWord, State};
 use crate::limits::PAGE_SIZE;
+use crate::page_table::PageTable;
 use crate::types::{PageId, RegionId, Tracking};
 
 /// What the keeper notes of each page, apart from the shared word.
@@ -43,7 +44,8 @@ pub struct KeptRegion {
     memory: Mapping,
     memory_fd: OwnedFd,
     words_fd: OwnedFd,
-    guard: Option<OwnedFd>,
+    /// The client's, through which it can be protected and filled from here.
+    table: Option<PageTable>,
     /// The client has no mapping of it any more.
     detached: bool,
     sealed: bool,
@@ -79,7 +81,7 @@ impl KeptRegion {
             memory,
             memory_fd,
             words_fd,
-            guard: None,
+            table: None,
             detached: false,
             sealed: false,
             notes: vec![0; pages as usize],
@@ -93,8 +95,8 @@ impl KeptRegion {
     }
 
     /// The client has mapped the memory: nobody else may, and our own mapping becomes read-only.
-    pub fn seal(&mut self, guard: Option<OwnedFd>) -> io::Result<()> {
-        self.guard = guard;
+    pub fn seal(&mut self, table: Option<PageTable>) -> io::Result<()> {
+        self.table = table;
         self.detached = false;
         self.sealed = true;
         self.memory.set_access(Access::Read)?;
@@ -103,7 +105,7 @@ impl KeptRegion {
 
     /// The client's mapping is gone: nothing can be protected, and nothing needs to be.
     pub fn forget_client(&mut self) {
-        self.guard = None;
+        self.table = None;
         self.detached = true;
     }
 
@@ -207,21 +209,18 @@ impl KeptRegion {
         if self.detached {
             return true;
         }
-        let Some(guard) = &self.guard else { return false };
-        loop {
-            let start = self.address as usize + page as usize * PAGE_SIZE;
-            // SAFETY: 3.
-            match unsafe { uffd::write_protect(guard.as_fd(), start, pages as usize * PAGE_SIZE, true) } {
-                Err(Errno::AGAIN) => {}
-                Err(Errno::NOENT | Errno::SRCH) => return true,
-                other => return other.is_ok(),
-            }
+        let Some(table) = &self.table else { return false };
+        let start = self.address as usize + page as usize * PAGE_SIZE;
+        // SAFETY: 3.
+        match unsafe { table.protect(start, pages as usize * PAGE_SIZE, true) } {
+            Err(Errno::NOENT | Errno::SRCH) => true,
+            answer => answer.is_ok(),
         }
     }
 
     /// The keeper can protect the client's pages from outside, or need not.
     pub fn has_guard(&self) -> bool {
-        self.guard.is_some() || self.detached
+        self.table.is_some() || self.detached
     }
 
     /// Fills missing pages with `bytes`, whole pages, protected where the region protects.
@@ -229,17 +228,14 @@ impl KeptRegion {
         let mut done = 0;
         while done < bytes.len() {
             let at = page as usize * PAGE_SIZE + done;
-            let Some(guard) = &self.guard else {
+            let Some(table) = &self.table else {
                 return self.fill_directly(at, &bytes[done..]);
             };
             let rest = &bytes[done..];
             let target = self.address as usize + at;
-            // SAFETY: 3; `rest` is readable for its length.
-            match unsafe {
-                uffd::copy(guard.as_fd(), target, rest.as_ptr(), rest.len(), self.tracking.protects())
-            } {
+            // SAFETY: 3.
+            match unsafe { table.fill(target, rest, self.tracking.protects()) } {
                 Ok(copied) => done += copied,
-                Err(Errno::AGAIN) => {}
                 // The mapping is gone, or the client is. Cleaning moves pages from memory: fill it all the same.
                 Err(Errno::NOENT | Errno::SRCH) => return self.fill_directly(at, rest),
                 Err(errno) => return Err(errno.into()),

@@ -5,8 +5,6 @@
 //! in memory (of regions that are not open, or still to be restored) are read from the log;
 //! a page that is dirty has its newest version in memory, and its old one is dropped.
 
-use std::time::Instant;
-
 use wattkeep_store::disk::{Disk, Wait};
 use wattkeep_store::{Begin, CleaningAdvice, Purpose};
 
@@ -31,7 +29,7 @@ impl<D: Disk> Keeper<D> {
             CleaningAdvice::No => Ok(false),
             CleaningAdvice::CheckpointFirst => {
                 // Behind a restore the pages are not in memory yet, but a checkpoint needs none of them.
-                Ok(Instant::now() >= self.checkpoint_not_before && self.begin_checkpoint(None))
+                Ok(self.now >= self.checkpoint_not_before && self.begin_checkpoint(None))
             }
             CleaningAdvice::Clean if self.filling.pending() => Ok(false),
             CleaningAdvice::Clean => self.clean_segments(Purpose::Cleaning),

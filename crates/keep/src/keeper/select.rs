@@ -5,7 +5,7 @@
 //! regions need no protection and go straight to the copy.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wattkeep_store::disk::Disk;
 use wattkeep_store::hash::Hasher;
@@ -121,10 +121,10 @@ impl<D: Disk> Keeper<D> {
         }
         let faults = self.control.counters.faults.load(Ordering::Relaxed);
         if faults != self.last_fault.1 {
-            self.last_fault = (Instant::now(), faults);
+            self.last_fault = (self.now, faults);
         }
         // A sleeping thread runs on no core: protecting its pages interrupts nobody.
-        if !self.control.has_sleepers() && self.last_fault.0.elapsed() < IDLE {
+        if !self.control.has_sleepers() && self.now - self.last_fault.0 < IDLE {
             return false;
         }
         if self.options.fault_mode == crate::types::FaultMode::Mprotect {

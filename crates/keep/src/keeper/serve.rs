@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -23,8 +23,10 @@ use super::complain::complain;
 use super::engine::{Keeper, KeeperError, Phase};
 use super::notices::ClientLine;
 use super::opening::open_store;
+use crate::clock::Clock;
 use crate::control::block::Control;
 use crate::limits::{KEEPER_NAP, MESSAGE_MAX};
+use crate::page_table::PageTable;
 use crate::protocol::{PROTOCOL, RegionRequest, Reply, Request, SOCKET_NAME, SessionOptions};
 
 /// Time without work after which the keeper naps. Under load news comes every few microseconds, and a
@@ -136,9 +138,8 @@ impl Server {
         let _ = std::fs::remove_file(directory.join(SOCKET_NAME));
         let listener = socket::listen_at(directory_fd.as_fd(), Path::new(SOCKET_NAME)).map_err(system)?;
         let client_pid = line.pid;
-        let mut keeper = Keeper::new(store, control, line, options, budget);
-        keeper.refill_reserve().map_err(|e| e.to_string())?;
-        keeper.apply_budget()?;
+        let mut keeper = Keeper::new(store, control, line, options, budget, Clock::Monotonic);
+        keeper.arm()?;
         let server = Self {
             keeper,
             directory: directory.to_owned(),
@@ -155,20 +156,21 @@ impl Server {
 
     /// Turns the engine until the session has ended, one way or the other.
     fn live(&mut self, client: &OwnedFd) {
-        let mut looked = Instant::now();
-        let mut worked = Instant::now();
+        let mut looked = self.keeper.now();
+        let mut worked = looked;
         loop {
             if self.keeper.failure().is_none() {
                 match self.keeper.turn() {
-                    Ok(true) => worked = Instant::now(),
+                    Ok(true) => worked = self.keeper.now(),
                     Ok(false) => std::hint::spin_loop(),
                     Err(e) => self.keeper.fail(&e),
                 }
                 self.send_reports(client);
             }
-            let sleepy = self.keeper.failure().is_some() || worked.elapsed() >= RESTLESS;
-            if sleepy || looked.elapsed() >= SOCKETS_EVERY {
-                looked = Instant::now();
+            let now = self.keeper.now();
+            let sleepy = self.keeper.failure().is_some() || now - worked >= RESTLESS;
+            if sleepy || now - looked >= SOCKETS_EVERY {
+                looked = now;
                 if self.look_at_sockets(client, sleepy) == Next::End {
                     return;
                 }
@@ -307,7 +309,9 @@ impl Server {
         let keeper = &mut self.keeper;
         Ok(Some(match request {
             Request::Attach { index } => {
-                keeper.attach(index as usize, fds.pop()).map_err(|e| e.to_string())?;
+                keeper
+                    .attach(index as usize, fds.pop().map(PageTable::Userfault))
+                    .map_err(|e| e.to_string())?;
                 Reply::Done
             }
             Request::Detach { index } => {

@@ -3,8 +3,6 @@
 //! A page is copied while nobody may write it, and its word must not have moved during the copy: if a
 //! writer took the page back, the copy is thrown away. A page found equal to the store costs no write.
 
-use std::time::Instant;
-
 use wattkeep_store::disk::Disk;
 use wattkeep_store::{Batch, Begin, Purpose};
 
@@ -61,7 +59,7 @@ impl<D: Disk> Keeper<D> {
     fn is_worth_a_batch(&mut self) -> bool {
         let permits = self.control.ledger.0.permits();
         let company = (permits.limit as usize / BATCH_BUDGET_SHARE).min(BATCH_PAGES_MAX);
-        let waited = self.queue_waits.get_or_insert_with(Instant::now).elapsed() >= BATCH_PATIENCE;
+        let waited = self.now - *self.queue_waits.get_or_insert(self.now) >= BATCH_PATIENCE;
         let worth =
             self.queue.len() >= company || waited || permits.free() == 0 || self.control.has_sleepers();
         if worth {
