@@ -9,11 +9,15 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+HOURS ?= 1
 WATTKEEP := $(TARGET_DIR)/release/wattkeep
 DEMO_DIR := target/demo
 DEMO_PICTURE := $(DEMO_DIR)/drill.svg
 
-.PHONY: help deps build demo test bench clean
+TORTURE := $(TARGET_DIR)/release/torture
+MUTANTS_DIR := $(TARGET_DIR)/mutants
+
+.PHONY: help deps build demo test mutants torture soak bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
@@ -46,7 +50,20 @@ test: deps ## format, lints, tidy, build, all tests
 	cargo xtask tidy
 	cargo build --workspace
 	cargo test --workspace
-	@echo 'test: format, lints, tidy, build and all tests passed'
+	cargo build --release --workspace
+	$(TORTURE) --size fast
+	@echo 'test: format, lints, tidy, build, all tests and the fast slice of the torture suite passed'
+
+mutants: deps ## build the torture suite with its planted bugs compiled in
+	cargo build --release -p wattkeep-torture -p wattkeepd -p wattkeep-cli --features wattkeep-torture/mutants \
+	    --target-dir $(MUTANTS_DIR)
+
+torture: build mutants ## try to lose data, in every way we know; then find the planted bugs
+	$(TORTURE) --json $(TARGET_DIR)/torture.json --mutants $(MUTANTS_DIR)/release/torture
+
+soak: build mutants ## the same for HOURS=n, with larger counts and fresh seeds
+	$(TORTURE) --hours $(HOURS) --seed $$(date +%s) --json $(TARGET_DIR)/soak.json \
+	    --mutants $(MUTANTS_DIR)/release/torture
 
 bench: build ## measure beside the rivals
 	$(WATTKEEP) bench all

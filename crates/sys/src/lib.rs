@@ -7,6 +7,7 @@ pub mod file;
 pub mod futex;
 pub mod map;
 pub mod memfd;
+pub mod mutant;
 pub mod signal;
 pub mod socket;
 pub mod uffd;

@@ -112,6 +112,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/sys/src/signal.rs",
         "crates/sys/src/uffd.rs",
         "crates/sys/src/uring.rs",
+        "crates/torture/src/trials/stamps.rs",
     ],
     banned_calls: &[
         everywhere(".unwrap()", false, "'expect' the invariant that holds, or return an error"),
@@ -196,6 +197,19 @@ pub(crate) static TABLES: Tables = Tables {
                 "wattkeep-bench",
             ],
             tests_use: &["wattkeep-sim"],
+        },
+        CrateRule {
+            folder: "crates/torture",
+            package: "wattkeep-torture",
+            uses: &[
+                "wattkeep-sys",
+                "wattkeep-store",
+                "wattkeep-keep",
+                "wattkeep-power",
+                "wattkeep",
+                "wattkeep-sim",
+            ],
+            tests_use: &["wattkeepd", "wattkeep-cli"],
         },
         CrateRule { folder: "xtask", package: "xtask", uses: &[], tests_use: &[] },
     ],

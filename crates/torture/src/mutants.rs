@@ -1,0 +1,103 @@
+//! Planted bugs: each must be found by a trial, or the trials prove nothing.
+//!
+//! A bug is a place in the product that asks [`wattkeep_sys::mutant::planted`] for its name. Without
+//! the feature `mutants` that is the constant `false`; with it, the name in the environment decides.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use wattkeep_sys::mutant;
+
+use crate::args::MutantOptions;
+use crate::suite::{Job, run_jobs};
+use crate::trials::find;
+
+/// A planted bug, and the trials that should find it.
+struct Mutant {
+    name: &'static str,
+    bug: &'static str,
+    /// Trials and their counts, the likeliest first.
+    trials: &'static [(&'static str, u64)],
+}
+
+/// All planted bugs.
+const MUTANTS: &[Mutant] = &[];
+
+/// How the trials did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Mutants {
+    pub(crate) planted: u64,
+    pub(crate) caught: u64,
+    /// The bugs that no trial found.
+    pub(crate) survivors: Vec<String>,
+    /// Each bug, and the trial that found it.
+    pub(crate) found: Vec<(String, String)>,
+}
+
+impl Mutants {
+    /// Every planted bug was found.
+    pub(crate) fn all_caught(&self) -> bool {
+        self.caught == self.planted
+    }
+}
+
+/// Lets another build of this program, with the bugs compiled in, try them all.
+pub(crate) fn all(program: &Path, seed: u64) -> Result<Mutants, String> {
+    let failed = |e| format!("cannot run {}: {e}; build it with '--features mutants'", program.display());
+    let output = Command::new(program)
+        .args(["mutants", "--json", "--seed", &seed.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .map_err(failed)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).map_err(|e| format!("{} told no result: {e}", program.display()))
+}
+
+/// Tries each planted bug. True when all were found.
+pub(crate) fn run(options: &MutantOptions) -> Result<bool, String> {
+    if !mutant::COMPILED_IN {
+        return Err("this build has no planted bugs: build it with '--features mutants'".to_owned());
+    }
+    let mut mutants = Mutants::default();
+    for mutant in MUTANTS {
+        if !options.only.is_empty() && !options.only.iter().any(|name| name == mutant.name) {
+            continue;
+        }
+        mutants.planted += 1;
+        match first_trial_that_fails(mutant, options.seed)? {
+            Some(trial) => {
+                mutants.caught += 1;
+                mutants.found.push((mutant.name.to_owned(), trial.to_owned()));
+                println!("{:<24} found by {trial}: {}", mutant.name, mutant.bug);
+            }
+            None => {
+                println!("{:<24} NOT FOUND: {}", mutant.name, mutant.bug);
+                mutants.survivors.push(mutant.name.to_owned());
+            }
+        }
+    }
+    if options.json {
+        println!("{}", serde_json::to_string(&mutants).expect("strings and numbers"));
+    }
+    Ok(mutants.all_caught())
+}
+
+/// A trial that fails without the bug, too, finds nothing: that is an error.
+fn first_trial_that_fails(mutant: &Mutant, seed: u64) -> Result<Option<&'static str>, String> {
+    for (name, count) in mutant.trials {
+        let trial = find(name)?;
+        let job = Job { trial, count: *count, seed, limit: trial.limit };
+        let healthy = run_jobs(vec![job.clone()], &[(mutant::VARIABLE, "")])?;
+        if let Some(bad) = healthy.iter().find(|outcome| !outcome.is_clean()) {
+            return Err(format!("trial '{name}' fails without a planted bug: {:?}", bad.failure));
+        }
+        let sick = run_jobs(vec![job], &[(mutant::VARIABLE, mutant.name)])?;
+        if sick.iter().any(|outcome| outcome.bad() > 0) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,95 @@
+//! The trials. Each takes a count and a seed, and returns what it found.
+//!
+//! A trial is a row of [`TRIALS`] and a file beside this one.
+
+mod stamps;
+pub(crate) mod subject;
+mod victim;
+
+mod kill_client;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::outcome::Outcome;
+
+/// One trial: what it is called, what it proves, how much is tried.
+pub(crate) struct Trial {
+    pub(crate) name: &'static str,
+    pub(crate) promise: &'static str,
+    /// Tries in the fast slice, and in CI.
+    pub(crate) fast: u64,
+    pub(crate) ci: u64,
+    /// A run at the CI count that takes longer than this hangs. The fast slice gets the same.
+    pub(crate) limit: Duration,
+    /// It runs several processes or threads of its own: nothing else runs beside it.
+    pub(crate) alone: bool,
+    run: fn(&Assignment, &mut Outcome),
+}
+
+/// One trial to run in this process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Assignment {
+    /// Name of the trial; see 'torture list'.
+    pub(crate) name: String,
+    /// How many tries; the count for CI by default.
+    #[arg(long)]
+    pub(crate) count: Option<u64>,
+    /// First seed.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+impl Assignment {
+    fn count(&self, trial: &Trial) -> u64 {
+        self.count.unwrap_or(trial.ci)
+    }
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// All trials, in the order in which they run.
+pub(crate) const TRIALS: &[Trial] = &[Trial {
+    name: "kill_client",
+    promise: "the death of a program loses no store that it made",
+    fast: 40,
+    ci: 1_000,
+    limit: seconds(300),
+    alone: true,
+    run: kill_client::run,
+}];
+
+/// The trial of that name.
+pub(crate) fn find(name: &str) -> Result<&'static Trial, String> {
+    TRIALS.iter().find(|trial| trial.name == name).ok_or_else(|| {
+        let names: Vec<_> = TRIALS.iter().map(|trial| trial.name).collect();
+        format!("no trial is called '{name}'; there are: {}", names.join(", "))
+    })
+}
+
+/// Runs one trial here, prints its outcome as a line of JSON. True when nothing was lost.
+pub(crate) fn run(assignment: &Assignment) -> Result<bool, String> {
+    let trial = find(&assignment.name)?;
+    let assignment = Assignment { count: Some(assignment.count(trial)), ..assignment.clone() };
+    let began = Instant::now();
+    let mut outcome = Outcome::new(trial.name, assignment.seed);
+    let ended = catch_unwind(AssertUnwindSafe(|| (trial.run)(&assignment, &mut outcome)));
+    if let Err(cause) = ended {
+        let cause = cause.downcast_ref::<String>().cloned();
+        outcome.panic(cause.unwrap_or_else(|| "a panic; its message is above".to_owned()));
+    }
+    let count = assignment.count.unwrap_or(trial.ci);
+    if outcome.tried < count && outcome.bad() == 0 {
+        outcome.violate(format!(
+            "{} tries of {count} were made: the trial proves less than it says",
+            outcome.tried
+        ));
+    }
+    outcome.seconds = began.elapsed().as_secs_f64();
+    println!("{}", serde_json::to_string(&outcome).expect("strings and numbers"));
+    Ok(outcome.is_clean())
+}
