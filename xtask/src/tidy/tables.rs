@@ -49,6 +49,7 @@ const LIBRARIES: &[&str] = &[
     "crates/store/src",
     "crates/keep/src",
     "crates/power/src",
+    "crates/plan/src",
     "crates/sim/src",
     "crates/wattkeep/src",
 ];
@@ -186,6 +187,12 @@ pub(crate) static TABLES: Tables = Tables {
             tests_use: &[],
         },
         CrateRule {
+            folder: "crates/plan",
+            package: "wattkeep-plan",
+            uses: &["wattkeep-sys", "wattkeep-keep", "wattkeep-power", "wattkeep-bench"],
+            tests_use: &[],
+        },
+        CrateRule {
             folder: "crates/cli",
             package: "wattkeep-cli",
             uses: &[
@@ -195,6 +202,7 @@ pub(crate) static TABLES: Tables = Tables {
                 "wattkeep-power",
                 "wattkeep",
                 "wattkeep-bench",
+                "wattkeep-plan",
             ],
             tests_use: &["wattkeep-sim"],
         },
