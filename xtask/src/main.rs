@@ -1,26 +1,35 @@
-//! Chores of this workspace: `cargo xtask tidy`.
+//! Chores of this workspace: `cargo xtask tidy`, `cargo xtask models`.
 //!
 //! Depends on nothing, so that it builds in a moment and lints before anything else compiles.
 
 use std::path::Path;
 use std::process::ExitCode;
 
+mod models;
 mod tidy;
 
-const USAGE: &str = "usage: cargo xtask tidy    lint our own source: shape, unsafe, calls, imports, prose";
+const USAGE: &str = "\
+usage: cargo xtask tidy             lint our own source: shape, unsafe, calls, imports, prose
+       cargo xtask models [name]    walk the models of client and keeper with loom and shuttle";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["tidy"] => match workspace_root() {
-            Some(root) => tidy::run(root),
-            None => fail("xtask does not lie in a workspace: run it from a checkout"),
-        },
+        ["tidy"] => in_workspace(tidy::run),
+        ["models"] => in_workspace(|root| models::run(root, "")),
+        ["models", name] => in_workspace(|root| models::run(root, name)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
         _ => fail(USAGE),
+    }
+}
+
+fn in_workspace(chore: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
+    match workspace_root() {
+        Some(root) => chore(root),
+        None => fail("xtask does not lie in a workspace: run it from a checkout"),
     }
 }
 

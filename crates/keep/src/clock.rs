@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::control::primitives::yield_now;
+
 /// Where the time comes from.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
@@ -30,7 +32,7 @@ impl Clock {
     /// Lets others run for a moment, in a wait that is bounded by this clock.
     pub fn yield_now(&self) {
         match self {
-            Clock::Monotonic => std::thread::yield_now(),
+            Clock::Monotonic => yield_now(),
             Clock::Simulated(clock) => clock.advance(SimulatedClock::YIELD),
         }
     }

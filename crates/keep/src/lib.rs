@@ -14,8 +14,13 @@ pub mod page_table;
 
 pub mod control;
 
+#[cfg(not(loom))]
 pub mod client;
 
 pub mod victim;
 
+#[cfg(not(loom))]
 pub mod keeper;
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod models;

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// Bytes of a page, the unit of tracking.
 pub use wattkeep_store::types::PAGE_SIZE;
 
+/// A model checker explores this build: what bounds queues is small, so that they fill up.
+const MODEL: bool = cfg!(any(loom, shuttle));
+
 /// Regions that one session maps at once. The fault handler searches them in order, so the bound
 /// keeps the search short.
 pub const REGIONS_MAX: usize = 16;
@@ -23,12 +26,12 @@ pub const GRANT_RUN_SHARE: u32 = 4;
 
 /// Pages that the keeper offers for protection at once. Victims that lie in the ring go stale, so
 /// the ring holds about a millisecond of faults (5 µs each).
-pub const VICTIMS_RING: usize = 256;
+pub const VICTIMS_RING: usize = if MODEL { 4 } else { 256 };
 
 /// News from client to keeper that may wait. The keeper drains it every few hundred microseconds;
 /// at 0.2 faults per µs that is under 1,000 entries. When it is full the news is dropped and the
 /// keeper reads the page words instead, so the size is for speed only.
-pub const EVENTS_RING: usize = 8192;
+pub const EVENTS_RING: usize = if MODEL { 4 } else { 8192 };
 
 /// How long a sleeping client waits before it looks again whether its keeper lives.
 pub const CLIENT_WAIT: Duration = Duration::from_millis(100);
@@ -56,7 +59,7 @@ pub const KEEPER_NAP: Duration = Duration::from_millis(5);
 pub const EPOCH: Duration = Duration::from_millis(10);
 
 /// How many news entries the keeper takes in before it looks at its other duties.
-pub const EVENTS_PER_TURN: usize = 1024;
+pub const EVENTS_PER_TURN: usize = if MODEL { 2 } else { 1024 };
 
 /// Batches that may be on their way to the SSD at once.
 pub const BATCHES_IN_FLIGHT: usize = 4;
@@ -78,7 +81,7 @@ pub const BATCH_PAGES_MAX: usize = 252;
 pub const MESSAGE_MAX: usize = 64 * 1024;
 
 /// Address space that a region reserves when its creator names no larger reserve: room to grow.
-pub const RESERVE_MIN_BYTES: u64 = 64 << 30;
+pub const RESERVE_MIN_BYTES: u64 = if MODEL { 64 << 10 } else { 64 << 30 };
 
 /// First address that regions are given. Below lie programs, above the kernel's own choices.
 pub const ADDRESS_BASE: u64 = 0x2000_0000_0000;

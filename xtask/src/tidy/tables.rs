@@ -104,7 +104,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/keep/src/client/probe.rs",
         "crates/keep/src/client/protect.rs",
         "crates/keep/src/client/region.rs",
-        "crates/keep/src/control/block.rs",
+        "crates/keep/src/control/mapped.rs",
         "crates/keep/src/keeper/pages.rs",
         "crates/keep/src/page_table.rs",
         "crates/sys/src/buffer.rs",

@@ -13,16 +13,14 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
-
-use wattkeep_sys::futex;
 
 use super::guard::{Guard, Refusal};
 use super::predict::Predictor;
 use super::protect::{Shared, count};
 use crate::control::block::{Event, Freeze, PageRef, Words};
 use crate::control::page_word::{State, Word};
+use crate::control::primitives::{AtomicU32, Ordering, futex, yield_now};
 use crate::limits::{CLIENT_WAIT, PAGE_SIZE, VICTIMS_RING};
 use crate::types::Tracking;
 
@@ -180,7 +178,7 @@ impl Tracked {
     }
 
     fn let_other_finish(&self) -> Step {
-        std::thread::yield_now();
+        yield_now();
         Step::Done
     }
 

@@ -4,8 +4,7 @@
 //! elsewhere says that it does not: the run shrinks to a quarter. Every page of a run is charged, so a wrong
 //! guess costs permits for a while, never the bound. Does not know states or permits.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
+use crate::control::primitives::{AtomicU32, Ordering};
 use crate::limits::{GRANT_RUN_MAX, GRANT_RUN_SHARE};
 
 /// Follows the faults of one region. Races between threads only spoil the guess.

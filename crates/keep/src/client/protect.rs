@@ -13,12 +13,12 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::grant::Tracked;
 use crate::control::block::{Control, Event, PageRef};
 use crate::control::page_word::State;
+use crate::control::primitives::{AtomicPtr, AtomicU32, AtomicU64, Ordering, yield_now};
 use crate::limits::{FREEZE_PATIENCE, REGIONS_MAX};
 
 /// What the regions of one session share inside the client.
@@ -52,7 +52,7 @@ impl Shared {
     pub fn withdraw(&self, index: u32) {
         self.regions[index as usize].store(std::ptr::null_mut(), Ordering::SeqCst);
         while self.visitors.load(Ordering::SeqCst) > 0 {
-            std::thread::yield_now();
+            yield_now();
         }
     }
 
@@ -110,7 +110,7 @@ impl Shared {
     pub fn protect_everything(&self) {
         let began = Instant::now();
         while self.protect_what_is_open() && began.elapsed() < FREEZE_PATIENCE {
-            std::thread::yield_now();
+            yield_now();
         }
     }
 

@@ -1,31 +1,23 @@
-//! The control block: the layout of what client and keeper share, and how it is mapped.
+//! The control block: the layout of what client and keeper share, and how each tells the other.
 //!
-//! One block per session, in a memfd that the keeper makes and the client maps; one more memfd per
-//! region holds its page words. The layout is versioned; sizes and offsets are asserted below. The
-//! keeper believes nothing in it but its own page words and ledger.
+//! One block per session; every field is an atomic. The layout is versioned; sizes and offsets are
+//! asserted below. The keeper believes nothing in it but its own page words and ledger.
 //!
-//! # Safety
-//!
-//! 1. The mapping is at least as long as the struct read from it and lives as long as the borrow.
-//! 2. Every field is an atomic, so no reference covers plain bytes that the other side writes.
-#![allow(unsafe_code)]
+//! Sleeping and waking: whoever goes to sleep says so, then looks once more; whoever has news
+//! publishes it, then looks for sleepers. A fence stands between the two steps on either side.
+//! Does not know how it is mapped.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use wattkeep_sys::map::{Access, Mapping};
-use wattkeep_sys::{futex, memfd};
-
 use super::ledger::Ledger;
-use super::page_word::PageWord;
+pub use super::mapped::{Control, Words};
+use super::primitives::{AtomicU32, AtomicU64, Ordering, fence, futex};
 use super::ring::Ring;
 use crate::limits::{EVENTS_RING, VICTIMS_RING};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"WKCONTRL");
-const VERSION: u32 = 1;
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"WKCONTRL");
+pub(super) const VERSION: u32 = 1;
 
 /// Why no page may become writable now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +55,10 @@ pub struct ClientCounters {
 
 /// What client and keeper share, apart from the pages' words and bytes.
 #[repr(C, align(64))]
+#[cfg_attr(any(loom, shuttle), derive(Default))]
 pub struct ControlBlock {
-    magic: AtomicU64,
-    version: AtomicU32,
+    pub(super) magic: AtomicU64,
+    pub(super) version: AtomicU32,
     /// [`Freeze`], as a number.
     freeze: AtomicU32,
     /// Raised at every event that may let a waiting client go on; clients sleep on it.
@@ -93,10 +86,14 @@ pub struct ControlBlock {
 #[derive(Default)]
 pub struct LedgerLine(pub Ledger);
 
-const _: () = assert!(size_of::<Ledger>() == 16);
-const _: () = assert!(std::mem::offset_of!(ControlBlock, ledger) == 64);
-const _: () = assert!(std::mem::offset_of!(ControlBlock, counters) == 128);
-const _: () = assert!(std::mem::offset_of!(ControlBlock, victims) == 192);
+// The atomics of a model checker are larger.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = {
+    assert!(size_of::<Ledger>() == 16);
+    assert!(std::mem::offset_of!(ControlBlock, ledger) == 64);
+    assert!(std::mem::offset_of!(ControlBlock, counters) == 128);
+    assert!(std::mem::offset_of!(ControlBlock, victims) == 192);
+};
 
 /// A page, as both sides name it: the region's place in the session, and the page's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -243,6 +240,7 @@ impl ControlBlock {
     /// The keeper is about to sleep; it must look for work once more before it does.
     pub fn keeper_falls_asleep(&self) {
         self.keeper_asleep.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     /// The keeper is awake.
@@ -253,13 +251,16 @@ impl ControlBlock {
     /// Wakes the keeper if it sleeps. Fit for a signal handler.
     #[inline]
     pub fn wake_keeper(&self, bell: BorrowedFd<'_>) {
+        // What was told must be visible before the keeper is seen awake.
+        fence(Ordering::SeqCst);
         if self.keeper_asleep.load(Ordering::SeqCst) != 0 && self.keeper_asleep.swap(0, Ordering::SeqCst) != 0
         {
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
     }
 
-    fn initialise(&self) {
+    /// Makes a block of zeroed memory that nobody else uses yet.
+    pub(super) fn initialise(&self) {
         self.victims.initialise();
         self.events.initialise();
         self.version.store(VERSION, Ordering::SeqCst);
@@ -267,97 +268,7 @@ impl ControlBlock {
     }
 }
 
-/// A mapped control block.
-#[derive(Clone)]
-pub struct Control(Arc<Mapping>);
-
-impl Control {
-    /// Makes a control block and the memfd behind it.
-    pub fn create() -> io::Result<(Self, OwnedFd)> {
-        let len = Self::len();
-        let memory = memfd::create("wattkeep-control", len as u64)?;
-        memfd::seal_size(&memory)?;
-        let control = Self(Arc::new(Mapping::anywhere(&memory, len, Access::ReadWrite)?));
-        control.initialise();
-        Ok((control, memory))
-    }
-
-    /// Maps the block that the other side made; an error when it is not one of this version.
-    pub fn map(memory: impl AsFd) -> io::Result<Self> {
-        let size = rustix::fs::fstat(&memory)?.st_size;
-        if size < Self::len() as i64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "control block too short"));
-        }
-        let control = Self(Arc::new(Mapping::anywhere(&memory, Self::len(), Access::ReadWrite)?));
-        let found = (control.magic.load(Ordering::SeqCst), control.version.load(Ordering::SeqCst));
-        if found != (MAGIC, VERSION) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("control block of version {}, this program speaks {VERSION}", found.1),
-            ));
-        }
-        Ok(control)
-    }
-
-    fn len() -> usize {
-        size_of::<ControlBlock>().next_multiple_of(4096)
-    }
-}
-
-impl std::ops::Deref for Control {
-    type Target = ControlBlock;
-
-    #[inline]
-    fn deref(&self) -> &ControlBlock {
-        // SAFETY: 1: created or checked to be that long, alive with the Arc. 2: atomics only.
-        unsafe { &*self.0.start().cast::<ControlBlock>() }
-    }
-}
-
-/// The mapped page words of one region, long enough for all of its reserve.
-#[derive(Clone)]
-pub struct Words {
-    mapping: Arc<Mapping>,
-    pages: u32,
-}
-
-impl Words {
-    /// Makes the words of `pages` pages, all fresh, and the memfd behind them.
-    pub fn create(pages: u32) -> io::Result<(Self, OwnedFd)> {
-        let memory = memfd::create("wattkeep-words", Self::len(pages) as u64)?;
-        memfd::seal_size(&memory)?;
-        let words = Self::map(&memory, pages)?;
-        Ok((words, memory))
-    }
-
-    /// Maps the words of `pages` pages that the other side made.
-    pub fn map(memory: impl AsFd, pages: u32) -> io::Result<Self> {
-        let len = Self::len(pages);
-        if rustix::fs::fstat(&memory)?.st_size < len as i64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "page words too short"));
-        }
-        Ok(Self { mapping: Arc::new(Mapping::anywhere(&memory, len, Access::ReadWrite)?), pages })
-    }
-
-    /// The word of a page of the reserve.
-    #[inline]
-    pub fn of(&self, page: u32) -> &PageWord {
-        assert!(page < self.pages, "page {page} of {}", self.pages);
-        // SAFETY: 1: inside the mapping, asserted. 2: an atomic.
-        unsafe { &*self.mapping.start().cast::<PageWord>().add(page as usize) }
-    }
-
-    /// Pages that have a word.
-    pub fn pages(&self) -> u32 {
-        self.pages
-    }
-
-    fn len(pages: u32) -> usize {
-        (pages as usize * size_of::<PageWord>()).next_multiple_of(4096)
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -9,7 +9,7 @@
 //!
 //! Does not know pages, choose victims, or block.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use super::primitives::{AtomicU32, AtomicU64, Ordering};
 
 /// The permits of one store. Lives in shared memory; all zero means: no permits at all.
 #[repr(C)]
@@ -118,7 +118,7 @@ impl Default for Ledger {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

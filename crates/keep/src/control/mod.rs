@@ -5,5 +5,11 @@
 
 pub mod block;
 pub mod ledger;
+#[cfg(not(any(loom, shuttle)))]
+mod mapped;
+#[cfg(any(loom, shuttle))]
+#[path = "heaped.rs"]
+mod mapped;
 pub mod page_word;
+pub mod primitives;
 pub mod ring;

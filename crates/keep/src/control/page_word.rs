@@ -20,7 +20,7 @@
 //! somebody sleeps on it, and a mark that it was written since the keeper last looked.
 //! Does not know addresses or permits.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use super::primitives::{AtomicU32, Ordering};
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +218,7 @@ impl PageWord {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -5,9 +5,12 @@
 //! between claiming and publishing a cell blocks that cell: the queue carries hints, never truth,
 //! and whoever outlives the other side reads the page words instead.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::array;
+
+use super::primitives::{AtomicU32, AtomicU64, Ordering};
 
 #[repr(C)]
+#[derive(Default)]
 struct Cell {
     turn: AtomicU32,
     reserved: AtomicU32,
@@ -29,6 +32,19 @@ impl<const N: usize> Ring<N> {
         assert!(N.is_power_of_two() && N <= 1 << 30);
         N as u32 - 1
     };
+
+    /// An empty queue.
+    pub fn new() -> Self {
+        let ring = Self {
+            tail: AtomicU32::new(0),
+            pad_tail: array::from_fn(|_| AtomicU32::new(0)),
+            head: AtomicU32::new(0),
+            pad_head: array::from_fn(|_| AtomicU32::new(0)),
+            cells: array::from_fn(|_| Cell::default()),
+        };
+        ring.initialise();
+        ring
+    }
 
     /// Makes an empty queue of zeroed memory that nobody else uses yet.
     pub fn initialise(&self) {
@@ -105,28 +121,20 @@ impl<const N: usize> Ring<N> {
     }
 }
 
-#[cfg(test)]
+impl<const N: usize> Default for Ring<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64 as Sum;
 
-    fn ring() -> Box<Ring<64>> {
-        let ring = Box::new(Ring {
-            tail: AtomicU32::new(0),
-            pad_tail: [const { AtomicU32::new(0) }; 15],
-            head: AtomicU32::new(0),
-            pad_head: [const { AtomicU32::new(0) }; 15],
-            cells: [const {
-                Cell { turn: AtomicU32::new(0), reserved: AtomicU32::new(0), value: AtomicU64::new(0) }
-            }; 64],
-        });
-        ring.initialise();
-        ring
-    }
-
     #[test]
     fn values_come_out_once_and_in_order() {
-        let ring = ring();
+        let ring = Ring::<64>::new();
         for round in 0..1000u64 {
             assert!((0..64).all(|i| ring.push(round * 64 + i)));
             assert!(!ring.push(0), "a full queue says so");
@@ -137,7 +145,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_or_doubled_between_racing_threads() {
-        let (ring, sum) = (ring(), Sum::new(0));
+        let (ring, sum) = (Ring::<64>::new(), Sum::new(0));
         let each = 50_000u64;
         std::thread::scope(|scope| {
             for _ in 0..2 {

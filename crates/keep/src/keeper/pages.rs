@@ -16,10 +16,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use wattkeep_sys::map::{Access, Mapping};
-use wattkeep_sys::{futex, memfd};
+use wattkeep_sys::memfd;
 
 use crate::control::block::Words;
 use crate::control::page_word::{PageWord, State};
+use crate::control::primitives::futex;
 use crate::limits::PAGE_SIZE;
 use crate::page_table::PageTable;
 use crate::types::{PageId, RegionId, Tracking};

@@ -4,7 +4,6 @@
 //! price; when those are idle or all wait, the keeper protects them itself. Victims of explicit
 //! regions need no protection and go straight to the copy.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wattkeep_store::disk::Disk;
@@ -14,6 +13,7 @@ use super::engine::Keeper;
 use super::pages::KeptRegion;
 use crate::control::block::PageRef;
 use crate::control::page_word::State;
+use crate::control::primitives::Ordering;
 use crate::limits::{BATCH_PAGES_MAX, PAGE_SIZE, PIPELINE_SHARE, VICTIMS_RING};
 use crate::types::Tracking;
 use crate::victim::{Fingerprint, Observer, Sight};

@@ -1,10 +1,9 @@
 //! What the keeper counts, and what it says of itself.
 
-use std::sync::atomic::Ordering;
-
 use wattkeep_store::disk::Disk;
 
 use super::engine::{Keeper, Phase};
+use crate::control::primitives::{AtomicU64, Ordering};
 use crate::limits::PAGE_SIZE;
 use crate::protocol::{RegionStatus, SaveReport, Status};
 
@@ -67,7 +66,7 @@ impl<D: Disk> Keeper<D> {
     pub fn status(&self, client_pid: u32) -> Status {
         let (permits, client, store) =
             (self.control.ledger.0.permits(), &self.control.counters, self.store.status());
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (state, reason) = self.state();
         Status {
             state: state.into(),

@@ -1,0 +1,13 @@
+//! Models of the protocols between client and keeper, walked by a model checker.
+//!
+//! A model is a handful of threads that call the real code; the checker decides who runs at every
+//! access to an atomic. *loom* tries every order, with the reorderings that the processor and the
+//! compiler may make, and so suits small models: the words and queues. *shuttle* draws schedules by
+//! chance, every access in one order, and suits whole stages. Run by `cargo xtask models`.
+
+mod bell;
+mod harness;
+mod ledger;
+#[cfg(shuttle)]
+mod progress;
+mod ring;
