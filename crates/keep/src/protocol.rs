@@ -188,6 +188,8 @@ pub struct Status {
     pub keeper_pid: u32,
     /// Dirty budget in pages.
     pub budget_pages: u32,
+    /// Permits that exist now: fewer than the budget while the log has no room to save that many pages.
+    pub permits: u32,
     /// Dirty or in flight now.
     pub dirty_pages: u32,
     /// Highest `dirty_pages` since the store was opened.

@@ -72,11 +72,21 @@ impl<D: Disk> Store<D> {
         self.begin_at(head, Purpose::Cleaning, self.segment_entries() as usize)
     }
 
-    /// The same, and may take the save's reserve: only while nothing is dirty and nobody may write. A save
-    /// eats into its reserve; without this a store could end below what cleaning needs to begin.
-    pub fn begin_refill(&mut self, committed: bool) -> Result<Begin, StoreError> {
+    /// The same, and may take the save's reserve, but for the segments that `dirty_pages` pages fill: only
+    /// while nobody may write. A save eats into its reserve; without this a store could end below what
+    /// cleaning needs to begin.
+    pub fn begin_refill(&mut self, committed: bool, dirty_pages: u32) -> Result<Begin, StoreError> {
         let head = if committed { Head::ColdCommitted } else { Head::ColdCurrent };
+        if self.segments.free() <= dirty_pages.div_ceil(self.segment_entries()) {
+            return Ok(Begin::NoSpace);
+        }
         self.begin_at(head, Purpose::Refill, self.segment_entries() as usize)
+    }
+
+    /// Pages that a save could write into the free segments, if `fewer` of these were gone. Whoever gives
+    /// out permits gives out no more.
+    pub fn save_capacity(&self, fewer: u32) -> u32 {
+        self.superblock.geometry.save_capacity_pages(self.segments.free().saturating_sub(fewer))
     }
 
     /// Drops the stored version of a page that has changed in memory, when it is not the committed

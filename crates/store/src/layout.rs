@@ -68,6 +68,12 @@ impl Geometry {
         budget_pages.div_ceil(self.segment_entries()).saturating_add(2)
     }
 
+    /// Pages that a save can write into so many free segments: the reverse of
+    /// [`Self::save_reserve_segments`].
+    pub fn save_capacity_pages(&self, free_segments: u32) -> u32 {
+        free_segments.saturating_sub(2).saturating_mul(self.segment_entries())
+    }
+
     /// Segments for regions of `region_pages` pages in all: both versions of every page (the
     /// committed one and the one that replaces it), a quarter for cleaning to be cheap, and twice
     /// the save reserve, so that a save fits while a checkpoint is under way.
@@ -134,5 +140,10 @@ mod tests {
         assert_eq!(geometry.save_reserve_segments(0), 2);
         assert_eq!(geometry.save_reserve_segments(1020), 3);
         assert_eq!(geometry.save_reserve_segments(1021), 4);
+        for pages in [1, 1020, 1021, 50_000] {
+            let reserve = geometry.save_reserve_segments(pages);
+            assert!(geometry.save_capacity_pages(reserve) >= pages);
+            assert!(geometry.save_capacity_pages(reserve - 1) < pages);
+        }
     }
 }

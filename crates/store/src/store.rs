@@ -458,7 +458,8 @@ impl<D: Disk> Store<D> {
         self.poison.get_or_insert_with(|| cause.into());
     }
 
-    pub(crate) fn segment_entries(&self) -> u32 {
+    /// Pages that a full segment holds.
+    pub fn segment_entries(&self) -> u32 {
         self.superblock.geometry.segment_entries()
     }
 

@@ -221,10 +221,10 @@ impl Region {
             // A pin sleeps by itself.
             Unpinned::Sleep(_) => Ok(()),
             Unpinned::Wait => {
-                let limit = self.session.control().ledger.0.permits().limit;
-                if pages > limit {
+                let budget = self.session.control().budget();
+                if pages > budget {
                     return Err(SessionError::Refused(format!(
-                        "{pages} pages cannot be written at once with a dirty budget of {limit} pages: \
+                        "{pages} pages cannot be written at once with a dirty budget of {budget} pages: \
                          announce smaller pieces, or raise it with 'wattkeep budget'"
                     )));
                 }

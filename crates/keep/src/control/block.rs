@@ -71,6 +71,8 @@ pub struct ControlBlock {
     events_lost: AtomicU32,
     /// Fewer free permits than this ring a napping keeper.
     ring_below: AtomicU32,
+    /// The dirty budget. The ledger's limit is lower for the time that the log has less room.
+    budget: AtomicU32,
     /// The permits.
     pub ledger: LedgerLine,
     /// What the client counts.
@@ -217,6 +219,16 @@ impl ControlBlock {
     /// Sets [`Self::ring_below`].
     pub fn set_ring_below(&self, permits: u32) {
         self.ring_below.store(permits, Ordering::Relaxed);
+    }
+
+    /// The dirty budget in pages: what one announcement may ask for.
+    pub fn budget(&self) -> u32 {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Self::budget`].
+    pub fn set_budget(&self, pages: u32) {
+        self.budget.store(pages, Ordering::Relaxed);
     }
 
     /// Tells the keeper. A full queue loses the entry, not the fact: see [`Self::take_events_lost`].

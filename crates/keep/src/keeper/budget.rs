@@ -2,6 +2,26 @@
 //!
 //! The store grows its reserve for a larger budget before a permit is given out; a smaller one stops
 //! permits at once and lets the keeper drain.
+//!
+//! # Every permit has its place in the log
+//!
+//! With `F` free segments of `E` pages each, a save can write `F x E` pages. The ledger's limit is the
+//! budget or `(F - 2) x E`, whichever is less. So at every instant a save finds room for what it must
+//! write:
+//!
+//! 1. While writers run, a permit is taken only below that limit, and `F` falls only by segments for
+//!    writeback and cleaning. These leave what the superblock's budget needs, which is never less than
+//!    what is held: see `apply_budget` and `release_reserve`.
+//! 2. A checkpoint that finds no room beyond that uses the save's own, with grants frozen from its first
+//!    such segment until its commit has won the room back. Before each segment the limit is lowered to
+//!    what the rest holds. Take the last instant at which a permit was taken, or the freeze: `held` fitted
+//!    `(F - 2) x E`. Of the `n` segments taken since, all but the last are full of copies, and a copy
+//!    made under a freeze stays a copy. So at most `(F - 2) x E - (n - 1) x E` pages are left, which is
+//!    one segment less than the `F - n` that are free.
+//! 3. A save is the same, without an end. Cleaning that uses the save's room leaves the segments that
+//!    what is held fills, and runs only under a freeze.
+//!
+//! What is free again raises the limit, up to the budget.
 
 use std::fs;
 
@@ -39,19 +59,41 @@ impl<D: Disk> Keeper<D> {
         self.counters.budget_note = (pages < asked).then(|| {
             format!("limited to {pages} pages by vm.max_map_count, because pages are tracked by mprotect")
         });
-        // What is dirty beyond a lowered budget still needs its place in the log.
+        // A lowered budget stops permits first: what is dirty beyond it still needs its place in the log.
+        if pages < self.budget_pages {
+            self.budget_pages = pages;
+            self.fit_permits();
+        }
         let held = self.control.ledger.0.permits().held;
         self.store.set_budget(pages.max(held)).map_err(|e| e.to_string())?;
-        self.control.ledger.0.set_limit(pages);
-        self.control.announce_progress();
+        self.budget_pages = pages;
+        self.control.set_budget(pages);
+        self.fit_permits();
         Ok(())
+    }
+
+    /// Gives out as many permits as the budget allows and a save could write.
+    pub(super) fn fit_permits(&mut self) {
+        self.fit_permits_beside(0);
+    }
+
+    /// The same, when `segments` free segments are about to be taken.
+    pub(super) fn fit_permits_beside(&mut self, segments: u32) {
+        let limit = self.budget_pages.min(self.store.save_capacity(segments));
+        let before = self.control.ledger.0.permits().limit;
+        if limit != before {
+            self.control.ledger.0.set_limit(limit);
+        }
+        if limit > before {
+            self.control.announce_progress();
+        }
     }
 
     /// A lowered budget has drained: the log need not hold more for a save than it allows.
     pub(super) fn release_reserve(&mut self) -> Result<(), KeeperError> {
-        let permits = self.control.ledger.0.permits();
-        if permits.held <= permits.limit && permits.limit > 0 && self.store.budget_pages() > permits.limit {
-            self.store.set_budget(permits.limit)?;
+        let (held, budget) = (self.control.ledger.0.permits().held, self.budget_pages);
+        if held <= budget && budget > 0 && self.store.budget_pages() > budget {
+            self.store.set_budget(budget)?;
         }
         Ok(())
     }

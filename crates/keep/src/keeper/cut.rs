@@ -40,8 +40,8 @@ pub(super) struct Checkpointing {
     looks_for_room: u32,
     urgent: Vec<PageRef>,
     copied: u32,
-    /// Permits that come back with the commit, because their pages used the save's reserve.
-    withheld: Option<u32>,
+    /// It uses the room that is kept for a save: grants are frozen until its commit has won that back.
+    on_reserve: bool,
     /// Connections that wait for the report.
     pub(super) askers: Vec<u64>,
 }
@@ -69,7 +69,7 @@ impl<D: Disk> Keeper<D> {
             looks_for_room: 0,
             urgent: Vec::new(),
             copied: 0,
-            withheld: None,
+            on_reserve: false,
             askers: asker.into_iter().collect(),
         });
         true
@@ -84,17 +84,6 @@ impl<D: Disk> Keeper<D> {
     pub(super) fn hurry(&mut self, page: PageRef) {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.urgent.push(page);
-        }
-    }
-
-    /// Keeps freed permits back while a checkpoint uses the save's reserve. Returns what is free now.
-    pub(super) fn withhold(&mut self, permits: u32) -> u32 {
-        match self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.withheld.as_mut()) {
-            Some(withheld) => {
-                *withheld += permits;
-                0
-            }
-            None => permits,
         }
     }
 
@@ -196,12 +185,15 @@ impl<D: Disk> Keeper<D> {
         pages: &[PageRef],
     ) -> Result<Option<u32>, KeeperError> {
         let left = pages.len() - checkpoint.next;
-        let purpose = if checkpoint.withheld.is_some() { Purpose::Save } else { Purpose::Checkpoint };
+        let purpose = if checkpoint.on_reserve { Purpose::Save } else { Purpose::Checkpoint };
+        if checkpoint.on_reserve {
+            self.fit_permits_beside(1);
+        }
         let mut batch = match self.store.begin(purpose, left)? {
             Begin::Batch(batch) => batch,
-            Begin::NoSpace if checkpoint.withheld.is_none() => {
-                // From here on the save's reserve is used: what it holds stays charged until the commit.
-                checkpoint.withheld = Some(0);
+            Begin::NoSpace if !checkpoint.on_reserve => {
+                self.control.set_freeze(Freeze::Checkpoint);
+                checkpoint.on_reserve = true;
                 return Ok(Some(0));
             }
             Begin::NoSpace | Begin::Busy => return Ok(None),
@@ -225,9 +217,6 @@ impl<D: Disk> Keeper<D> {
             }
         }
         self.depart(batch);
-        if let Some(withheld) = &mut checkpoint.withheld {
-            *withheld += std::mem::take(&mut freed);
-        }
         Ok(Some(freed))
     }
 
@@ -235,13 +224,15 @@ impl<D: Disk> Keeper<D> {
         let committing = self.clock.now();
         let commit = self.store.commit(CommitKind::Checkpoint)?;
         let Some(checkpoint) = self.checkpoint.take() else { return Ok(()) };
-        if checkpoint.withheld.is_some() {
-            // The commit let go of the old versions: what they held is won back before the permits are.
+        let status = self.store.status();
+        if checkpoint.on_reserve || status.free <= status.save_reserve_segments {
+            // The commit let go of the old versions: what they held is won back before anybody writes.
             self.control.set_freeze(Freeze::Checkpoint);
             self.refill_reserve()?;
+            self.fit_permits();
             self.control.set_freeze(Freeze::None);
+            self.checkpoint_not_before = self.clock.now() + CHECKPOINT_PAUSE;
         }
-        self.give_back(checkpoint.withheld.unwrap_or(0));
         self.counters.checkpoints += 1;
         let report = SaveReport {
             pages: checkpoint.copied,
@@ -290,6 +281,7 @@ impl<D: Disk> Keeper<D> {
             // From the next store on, the save is not everything any more.
             self.store.mark_running()?;
             self.refill_reserve()?;
+            self.fit_permits();
             self.phase = Phase::Running;
             self.control.set_freeze(Freeze::None);
         }
@@ -298,9 +290,7 @@ impl<D: Disk> Keeper<D> {
 
     fn write_everything(&mut self, kind: CommitKind, began: Instant) -> Result<SaveReport, KeeperError> {
         let report_pages = self.control.ledger.0.permits().held;
-        let overtaken_checkpoint = self.checkpoint.take();
-        let withheld = overtaken_checkpoint.as_ref().and_then(|checkpoint| checkpoint.withheld).unwrap_or(0);
-        let askers = overtaken_checkpoint.map(|checkpoint| checkpoint.askers).unwrap_or_default();
+        let askers = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
         let overtaken = "a save or the end of the session overtook it: its commit holds the same image";
         self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(overtaken.to_owned()))));
         let frozen = self.freeze(Cut::Final);
@@ -314,6 +304,7 @@ impl<D: Disk> Keeper<D> {
             .chain(frozen.unsettled.iter().map(|page| (*page, false)))
             .peekable();
         while pages.peek().is_some() {
+            self.fit_permits_beside(1);
             let mut batch = match self.store.begin(Purpose::Save, rest)? {
                 Begin::Batch(batch) => batch,
                 Begin::Busy => {
@@ -349,7 +340,6 @@ impl<D: Disk> Keeper<D> {
         }
         let committing = self.clock.now();
         let commit = self.store.commit(kind)?;
-        self.give_back(withheld);
         self.last_checkpoint = self.clock.now();
         Ok(SaveReport {
             pages: report_pages,

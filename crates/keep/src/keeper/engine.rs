@@ -80,6 +80,8 @@ pub struct Keeper<D: Disk> {
     pub(super) options: SessionOptions,
     pub(super) regions: Vec<KeptRegion>,
     pub(super) budget: BudgetSpec,
+    /// The budget in pages of the regions there are. The ledger's limit is lower while the log lacks room.
+    pub(super) budget_pages: u32,
     pub(super) policy: Box<dyn VictimPolicy>,
     pub(super) pressure: Pressure,
     /// Victims that wait for their copy.
@@ -129,6 +131,7 @@ impl<D: Disk> Keeper<D> {
             options,
             regions: Vec::new(),
             budget,
+            budget_pages: 0,
             policy,
             pressure: Pressure::default(),
             queue: VecDeque::new(),
@@ -162,6 +165,7 @@ impl<D: Disk> Keeper<D> {
         self.now = self.clock.now();
         let mut moved = self.take_in_news();
         moved |= self.reap(Wait::No)?;
+        self.fit_permits();
         self.end_epoch()?;
         if self.phase == Phase::Running {
             moved |= self.offer_victims();

@@ -12,6 +12,8 @@ pub mod intake;
 pub mod notices;
 pub mod opening;
 pub mod pages;
+#[cfg(test)]
+mod permit_tests;
 pub mod place;
 pub mod room;
 pub mod select;

@@ -14,9 +14,6 @@ use crate::control::page_word::State;
 use crate::limits::BATCHES_IN_FLIGHT;
 use crate::types::PageId;
 
-/// Pages that a full segment of the log holds.
-const SEGMENT_ENTRIES: u32 = 1020;
-
 /// Segments that the log keeps for cleaning beside the save's reserve.
 const CLEANING_SEGMENTS: u32 = 2;
 
@@ -32,15 +29,29 @@ impl<D: Disk> Keeper<D> {
                 Ok(self.now >= self.checkpoint_not_before && self.begin_checkpoint(None))
             }
             CleaningAdvice::Clean if self.filling.pending() => Ok(false),
-            CleaningAdvice::Clean => self.clean_segments(Purpose::Cleaning),
+            CleaningAdvice::Clean if self.clean_segments(Purpose::Cleaning)? => Ok(true),
+            // Too little is free for cleaning to begin, or every page that it could move is dirty. A checkpoint
+            // may use what is kept for the save, while nobody may write, and wins it back.
+            CleaningAdvice::Clean => Ok(self.cleaning_is_stuck()
+                && self.now >= self.checkpoint_not_before
+                && self.begin_checkpoint(None)),
         }
+    }
+
+    /// Nothing that is under way will free a segment, and writeback has none to begin with.
+    fn cleaning_is_stuck(&self) -> bool {
+        let status = self.store.status();
+        let under_way = self.in_flight_batches > 0 || self.moved_until > self.acknowledged;
+        let kept = status.save_reserve_segments + CLEANING_SEGMENTS;
+        !under_way && status.waiting_for_flush == 0 && status.free <= kept
     }
 
     /// A checkpoint may write every dirty page, and should leave the save's reserve alone: cleans first,
     /// while cleaning may still begin. True when that moved something: then it is worth another look.
     pub(super) fn make_room_for_checkpoint(&mut self) -> Result<bool, KeeperError> {
         let status = self.store.status();
-        let dirty_segments = self.control.ledger.0.permits().held.div_ceil(SEGMENT_ENTRIES) + 1;
+        let held = self.control.ledger.0.permits().held;
+        let dirty_segments = held.div_ceil(self.store.segment_entries()) + 1;
         let needed = status.save_reserve_segments + CLEANING_SEGMENTS + dirty_segments;
         if status.free >= needed || self.filling.pending() {
             return Ok(false);
@@ -53,9 +64,13 @@ impl<D: Disk> Keeper<D> {
         self.clean_segments(Purpose::Cleaning)
     }
 
-    /// Wins back what saves have used of their reserve, before anybody may write: at the opening of a
-    /// store, and when writers go on after a save.
+    /// Wins back what was used of the save's reserve, while nobody may write: at the opening of a store, when
+    /// writers go on after a save, and behind a checkpoint that found no other room.
     pub(super) fn refill_reserve(&mut self) -> Result<(), KeeperError> {
+        // A read of the restore may be on its way to a page that would be moved from under it.
+        if self.filling.pending() {
+            return Ok(());
+        }
         // A pass frees at least one segment, or nothing more can be freed.
         for _ in 0..self.store.status().segments {
             if self.store.cleaning_needed() != CleaningAdvice::Clean
@@ -94,7 +109,11 @@ impl<D: Disk> Keeper<D> {
         let mut moved = false;
         while !rest.is_empty() {
             let begun = match purpose {
-                Purpose::Refill => self.store.begin_refill(committed)?,
+                Purpose::Refill => {
+                    self.fit_permits_beside(1);
+                    let dirty = self.control.ledger.0.permits().held;
+                    self.store.begin_refill(committed, dirty)?
+                }
                 _ => self.store.begin_cleaning(committed)?,
             };
             let Begin::Batch(mut batch) = begun else { break };

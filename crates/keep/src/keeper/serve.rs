@@ -89,7 +89,7 @@ fn serve(socket: &OwnedFd) -> Result<(), KeeperError> {
         Ok(opened) => opened,
         Err(message) => return Ok(reply(socket.as_fd(), &Reply::Failed { message }, &[])?),
     };
-    let budget_pages = server.keeper.control.ledger.0.permits().limit;
+    let budget_pages = server.keeper.budget_pages;
     reply(
         socket.as_fd(),
         &Reply::Welcome { recovered, budget_pages },

@@ -41,8 +41,8 @@ impl<D: Disk> Keeper<D> {
             }
             Phase::Running => {
                 let permits = self.control.ledger.0.permits();
-                if permits.held > permits.limit {
-                    let over = permits.held - permits.limit;
+                if permits.held > self.budget_pages {
+                    let over = permits.held - self.budget_pages;
                     return (
                         "not_armed",
                         format!("the budget was lowered; {over} pages are still being written out"),
@@ -56,6 +56,13 @@ impl<D: Disk> Keeper<D> {
                             self.counters.lost_pages
                         ),
                     );
+                }
+                if permits.limit < self.budget_pages {
+                    let note = format!(
+                        "limited to {} pages until the log has more room for a save: a checkpoint makes it",
+                        permits.limit
+                    );
+                    return ("armed", note);
                 }
                 ("armed", self.counters.budget_note.clone().unwrap_or_default())
             }
@@ -73,7 +80,8 @@ impl<D: Disk> Keeper<D> {
             reason,
             client_pid,
             keeper_pid: std::process::id(),
-            budget_pages: permits.limit,
+            budget_pages: self.budget_pages,
+            permits: permits.limit,
             dirty_pages: permits.held,
             max_dirty_pages: self.control.ledger.0.held_max(),
             threshold_pages: self.pressure.threshold(permits.limit),

@@ -159,7 +159,6 @@ impl<D: Disk> Keeper<D> {
 
     /// Gives permits back and wakes who waits for one.
     pub(super) fn give_back(&mut self, permits: u32) {
-        let permits = self.withhold(permits);
         if permits > 0 {
             self.control.ledger.0.give_back(permits);
             self.control.announce_progress();
