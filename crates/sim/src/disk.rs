@@ -2,23 +2,30 @@
 //!
 //! A completed write is visible to reads; it survives a power cut only after a flush that was
 //! submitted after its completion was reaped. A cut keeps, drops or tears (at 512 bytes) each of
-//! the other writes, by seed. Completions come in a random order. Faults strike the nth request,
-//! once or from then on.
+//! the other writes, by seed. Completions come in a random order, or, with a [`Pace`], when the device
+//! of that bandwidth and latency would give them, on a simulated clock. Faults strike the nth request,
+//! once or from then on; the power may go at a set time.
 //!
 //! Invariant: a disk behaves as some real disk with a volatile cache could, never better.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use wattkeep_store::disk::{Completion, Disk, Token, Wait};
 use wattkeep_sys::buffer::AlignedBuffer;
 
+use crate::medium::{Medium, Moment, PAGE, Write};
+use crate::pace::Pace;
 use crate::random::Random;
 
-const PAGE: usize = 4096;
-const SECTOR: usize = 512;
+/// Waits for a device that has nothing to do, one after the other, before they count as a hang.
+const IDLE_WAITS_MAX: u32 = 10_000;
+
+/// How the panic begins that ends a program which waits for nothing.
+pub const HANG: &str = "hang:";
 
 /// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,16 +60,6 @@ pub enum Cut {
     Mixed,
 }
 
-type Pages = HashMap<u64, Arc<[u8; PAGE]>>;
-
-#[derive(Clone, Debug)]
-struct Write {
-    offset: u64,
-    bytes: Arc<[u8]>,
-    /// Counts reaps: a flush covers what was reaped before it was submitted.
-    reaped: bool,
-}
-
 #[derive(Debug)]
 enum Kind {
     /// With its number in `unflushed`.
@@ -76,15 +73,17 @@ enum Kind {
 struct Request {
     kind: Kind,
     completion: Completion,
+    /// When it completes, on the pace's clock.
+    due: Duration,
 }
 
 #[derive(Debug)]
 struct Inner {
     size: u64,
-    durable: Pages,
-    written: Pages,
+    durable: Medium,
+    written: Medium,
     /// Writes since the last flush that covered them, by number.
-    unflushed: std::collections::BTreeMap<u64, Write>,
+    unflushed: BTreeMap<u64, Write>,
     next_write: u64,
     flying: Vec<Request>,
     random: Random,
@@ -92,6 +91,14 @@ struct Inner {
     fault: Option<Fault>,
     space_left: Option<u64>,
     reads: u64,
+    pace: Option<Pace>,
+    /// The moments after each change, when they are recorded.
+    moments: Option<Vec<Moment>>,
+    /// When the power goes, and what the medium held then.
+    power_off: Option<(Duration, Option<Moment>)>,
+    idle_waits: u32,
+    /// Flushes succeed and make nothing durable.
+    lies: bool,
 }
 
 /// A disk in memory. A clone is another handle to the same disk.
@@ -101,15 +108,15 @@ pub struct MemoryDisk(Arc<Mutex<Inner>>);
 impl MemoryDisk {
     /// An empty disk; `seed` orders its completions.
     pub fn new(seed: u64) -> Self {
-        Self::with(Pages::new(), 0, seed)
+        Self::with(Medium::default(), 0, seed)
     }
 
-    fn with(pages: Pages, size: u64, seed: u64) -> Self {
+    pub(crate) fn with(medium: Medium, size: u64, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             size,
-            durable: pages.clone(),
-            written: pages,
-            unflushed: std::collections::BTreeMap::new(),
+            durable: medium.clone(),
+            written: medium,
+            unflushed: BTreeMap::new(),
             next_write: 0,
             flying: Vec::new(),
             random: Random::new(seed),
@@ -117,7 +124,57 @@ impl MemoryDisk {
             fault: None,
             space_left: None,
             reads: 0,
+            pace: None,
+            moments: None,
+            power_off: None,
+            idle_waits: 0,
+            lies: false,
         })))
+    }
+
+    /// Gives the device a bandwidth and a latency on a simulated clock.
+    pub fn set_pace(&self, pace: Option<Pace>) {
+        self.inner().pace = pace;
+    }
+
+    /// Takes the power away at a time of the pace's clock: nothing completes later. `None` brings it back.
+    pub fn set_power_off(&self, at: Option<Duration>) {
+        self.inner().power_off = at.map(|at| (at, None));
+    }
+
+    /// What the medium held when the power went; `None` while it is there.
+    pub fn powered_off(&self) -> Option<Moment> {
+        self.inner().power_off.as_ref().and_then(|(_, moment)| moment.clone())
+    }
+
+    /// Starts or ends recording the moment after each change of what a cut may leave.
+    pub fn set_recording(&self, on: bool) {
+        self.inner().moments = on.then(Vec::new);
+    }
+
+    /// Makes flushes succeed without making anything durable, as some cheap devices do: a planted bug.
+    pub fn set_lying(&self, lies: bool) {
+        self.inner().lies = lies;
+    }
+
+    /// Whether moments are recorded.
+    pub fn is_recording(&self) -> bool {
+        self.inner().moments.is_some()
+    }
+
+    /// The bandwidth and latency that were set.
+    pub fn pace(&self) -> Option<Pace> {
+        self.inner().pace.clone()
+    }
+
+    /// The moments recorded since the last call.
+    pub fn take_moments(&self) -> Vec<Moment> {
+        self.inner().moments.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What a cut now would find.
+    pub fn moment(&self) -> Moment {
+        self.inner().moment()
     }
 
     /// Sets which requests fail from now on.
@@ -142,37 +199,22 @@ impl MemoryDisk {
 
     /// What a machine finds after the power was cut now: a new disk. This one is not changed.
     pub fn after_cut(&self, cut: Cut, seed: u64) -> Self {
-        let inner = self.inner();
-        let mut random = Random::new(seed);
-        let mut pages = inner.durable.clone();
-        for write in inner.unflushed.values() {
-            match cut {
-                Cut::KeepAll => apply(&mut pages, write, |_| true),
-                Cut::DropAll => {}
-                Cut::Mixed => match random.below(3) {
-                    0 => apply(&mut pages, write, |_| true),
-                    1 => {}
-                    _ => apply(&mut pages, write, |_| random.chance(1, 2)),
-                },
-            }
-        }
-        Self::with(pages, inner.size, random.number())
+        self.moment().after_cut(cut, seed)
     }
 
     /// Flips one bit of what is on the medium.
     pub fn flip_bit(&self, offset: u64, bit: u32) {
         let mut inner = self.inner();
         let inner = &mut *inner;
-        for pages in [&mut inner.written, &mut inner.durable] {
-            let page = pages.entry(offset / PAGE as u64).or_insert_with(|| Arc::new([0; PAGE]));
-            Arc::make_mut(page)[offset as usize % PAGE] ^= 1 << bit;
+        for medium in [&mut inner.written, &mut inner.durable] {
+            medium.page_mut(offset / PAGE as u64)[offset as usize % PAGE] ^= 1 << bit;
         }
     }
 
     /// Copies of the bytes at `offset`, as a read would return them.
     pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        copy_out(&self.inner().written, offset, &mut bytes);
+        self.inner().written.copy_out(offset, &mut bytes);
         bytes
     }
 
@@ -186,28 +228,16 @@ impl MemoryDisk {
     }
 }
 
-/// Copies the sectors of a write for which `keep` says so.
-fn apply(pages: &mut Pages, write: &Write, mut keep: impl FnMut(usize) -> bool) {
-    for (number, sector) in write.bytes.chunks(SECTOR).enumerate() {
-        if keep(number) {
-            let at = write.offset as usize + number * SECTOR;
-            let page = pages.entry((at / PAGE) as u64).or_insert_with(|| Arc::new([0; PAGE]));
-            Arc::make_mut(page)[at % PAGE..][..sector.len()].copy_from_slice(sector);
-        }
-    }
-}
-
-fn copy_out(pages: &Pages, offset: u64, out: &mut [u8]) {
-    assert!(offset.is_multiple_of(PAGE as u64), "reads are whole pages");
-    for (number, out) in out.chunks_mut(PAGE).enumerate() {
-        match pages.get(&(offset / PAGE as u64 + number as u64)) {
-            Some(page) => out.copy_from_slice(&page[..out.len()]),
-            None => out.fill(0),
-        }
-    }
-}
-
 impl Inner {
+    fn count_idle_wait(&mut self, wait: Wait) {
+        let idle = wait != Wait::No && self.flying.is_empty();
+        self.idle_waits = if idle { self.idle_waits + 1 } else { 0 };
+        assert!(
+            self.idle_waits < IDLE_WAITS_MAX,
+            "{HANG} the program waits for a disk that has nothing to do"
+        );
+    }
+
     /// Counts a request and says how it fails, if it does.
     fn strike(&mut self) -> Option<FaultKind> {
         let number = self.requests;
@@ -222,13 +252,62 @@ impl Inner {
         let number = self.next_write;
         self.next_write += 1;
         let write = Write { offset, bytes: bytes.into(), reaped: false };
-        apply(&mut self.written, &write, |_| true);
+        self.written.apply(&write, |_| true);
         self.unflushed.insert(number, write);
+        self.record();
         number
     }
 
-    fn fly(&mut self, kind: Kind, completion: Completion) {
-        self.flying.push(Request { kind, completion });
+    fn fly(&mut self, kind: Kind, bytes: usize, completion: Completion) {
+        let due = self.pace.as_mut().map_or(Duration::ZERO, |pace| pace.due(bytes));
+        self.flying.push(Request { kind, completion, due });
+    }
+
+    fn moment(&self) -> Moment {
+        let unflushed = self.unflushed.values().cloned().collect();
+        Moment { durable: self.durable.clone(), unflushed, size: self.size }
+    }
+
+    fn record(&mut self) {
+        if self.moments.is_some() {
+            let moment = self.moment();
+            self.moments.iter_mut().for_each(|moments| moments.push(moment.clone()));
+        }
+    }
+
+    /// Whether the power has gone by now. The first time, keeps what the medium holds.
+    fn is_off(&mut self) -> bool {
+        let (Some((at, None)), Some(pace)) = (&self.power_off, &self.pace) else {
+            return self.power_off.as_ref().is_some_and(|(_, moment)| moment.is_some());
+        };
+        if pace.now() < *at {
+            return false;
+        }
+        let at = *at;
+        self.power_off = Some((at, Some(self.moment())));
+        true
+    }
+
+    /// Requests that may complete now, at least `least` of them if there are so many: without a pace,
+    /// any number; with one, those that are due.
+    fn choose_landing(&mut self, wait: Wait) -> Vec<usize> {
+        let least = usize::from(wait != Wait::No).min(self.flying.len());
+        let Some(pace) = &self.pace else {
+            let mut left: Vec<usize> = (0..self.flying.len()).collect();
+            let count = (self.random.below(left.len() as u64 + 1) as usize).max(least);
+            let mut chosen = Vec::with_capacity(count);
+            for _ in 0..count {
+                chosen.push(left.swap_remove(self.random.below(left.len() as u64) as usize));
+            }
+            return chosen;
+        };
+        let first = self.flying.iter().map(|request| request.due).min().unwrap_or_default();
+        if least > 0 && pace.now() < first {
+            let off = self.power_off.as_ref().map_or(first, |(at, _)| first.min(*at));
+            pace.wait_until(off);
+        }
+        let now = pace.now();
+        (0..self.flying.len()).filter(|number| self.flying[*number].due <= now).collect()
     }
 
     fn land(&mut self, request: Request) -> Completion {
@@ -242,9 +321,10 @@ impl Inner {
             Kind::Flush(numbers) => {
                 for number in numbers {
                     if let Some(write) = self.unflushed.remove(&number) {
-                        apply(&mut self.durable, &write, |_| true);
+                        self.durable.apply(&write, |_| true);
                     }
                 }
+                self.record();
             }
         }
         request.completion
@@ -280,9 +360,9 @@ impl Disk for MemoryDisk {
         }
         inner.size = inner.size.max(size);
         // Zeros, durable on return; whatever lay there is gone.
-        let pages = from / PAGE as u64..size / PAGE as u64;
-        inner.written.retain(|page, _| !pages.contains(page));
-        inner.durable.retain(|page, _| !pages.contains(page));
+        inner.written.clear(from, size);
+        inner.durable.clear(from, size);
+        inner.record();
         progress(size - from, size - from);
         Ok(())
     }
@@ -297,7 +377,7 @@ impl Disk for MemoryDisk {
         };
         let number = inner.take_write(offset, &buffer[..reached]);
         let result = fault.map_or(Ok(len), |kind| failure(kind, len));
-        inner.fly(Kind::Write(number), Completion { token, buffer: Some(buffer), result });
+        inner.fly(Kind::Write(number), len, Completion { token, buffer: Some(buffer), result });
     }
 
     fn read(&mut self, token: Token, offset: u64, mut buffer: AlignedBuffer, len: usize) {
@@ -309,8 +389,8 @@ impl Disk for MemoryDisk {
             Some(kind) => failure(kind, len),
         };
         let got = *result.as_ref().unwrap_or(&0);
-        copy_out(&inner.written, offset, &mut buffer[..got]);
-        inner.fly(Kind::Read, Completion { token, buffer: Some(buffer), result });
+        inner.written.copy_out(offset, &mut buffer[..got]);
+        inner.fly(Kind::Read, len, Completion { token, buffer: Some(buffer), result });
     }
 
     fn flush(&mut self, token: Token) {
@@ -318,25 +398,35 @@ impl Disk for MemoryDisk {
         let fault = inner.strike();
         let covered = inner.unflushed.iter().filter(|(_, write)| write.reaped);
         // A failed flush makes nothing durable.
-        let numbers = if fault.is_some() { Vec::new() } else { covered.map(|(&at, _)| at).collect() };
+        let numbers =
+            if fault.is_some() || inner.lies { Vec::new() } else { covered.map(|(&at, _)| at).collect() };
         let result = match fault {
             None => Ok(0),
             Some(FaultKind::Short) => Err(io::Error::from_raw_os_error(5)),
             Some(kind) => failure(kind, 0),
         };
-        inner.fly(Kind::Flush(numbers), Completion { token, buffer: None, result });
+        inner.fly(Kind::Flush(numbers), 0, Completion { token, buffer: None, result });
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<()> {
         let mut inner = self.inner();
-        let flying = inner.flying.len() as u64;
-        let least = u64::from(wait != Wait::No).min(flying);
-        for _ in 0..inner.random.below(flying + 1).max(least) {
-            let left = inner.flying.len() as u64;
-            let chosen = inner.random.below(left) as usize;
-            let request = inner.flying.swap_remove(chosen);
-            let completion = inner.land(request);
-            done.push(completion);
+        inner.count_idle_wait(wait);
+        let chosen = inner.choose_landing(wait);
+        let off = inner.is_off();
+        let mut flying: Vec<Option<Request>> = inner.flying.drain(..).map(Some).collect();
+        for number in chosen {
+            if let Some(request) = flying[number].take_if(|_| !off) {
+                let completion = inner.land(request);
+                done.push(completion);
+            }
+        }
+        let left = flying.into_iter().flatten();
+        if off {
+            // Nobody is there to hear it; the program that asked ends with the power.
+            let gone = || Err(io::Error::from_raw_os_error(5));
+            done.extend(left.map(|request| Completion { result: gone(), ..request.completion }));
+        } else {
+            inner.flying.extend(left);
         }
         Ok(())
     }

@@ -3,4 +3,17 @@
 //! The modules:
 
 pub mod disk; // a disk with a volatile cache, faults and power cuts
+pub mod medium; // what it holds, and what a cut leaves
+pub mod pace; // how fast it is, on a simulated clock
+pub mod page_table; // what the kernel keeps of a region
 pub mod random; // the one source of chance
+
+pub mod oracle; // what the store promises
+pub mod script; // a history as data
+pub mod world; // a whole machine
+
+pub mod generate; // histories by chance
+pub mod shrink; // the shortest that fails
+pub mod tally; // what a campaign counts
+
+pub mod campaign; // many histories, and what each is asked

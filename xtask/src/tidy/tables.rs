@@ -107,6 +107,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/keep/src/control/mapped.rs",
         "crates/keep/src/keeper/pages.rs",
         "crates/keep/src/page_table.rs",
+        "crates/sim/src/page_table.rs",
         "crates/sys/src/buffer.rs",
         "crates/sys/src/file.rs",
         "crates/sys/src/map.rs",
