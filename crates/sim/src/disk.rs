@@ -36,6 +36,8 @@ pub enum FaultKind {
     NoSpace,
     /// Fewer bytes than asked, without an error. A flush fails with an error instead.
     Short,
+    /// A signal: the request ends with EINTR, and waits end without a completion.
+    Interrupted,
 }
 
 /// Which requests fail.
@@ -291,7 +293,9 @@ impl Inner {
     /// Requests that may complete now, at least `least` of them if there are so many: without a pace,
     /// any number; with one, those that are due.
     fn choose_landing(&mut self, wait: Wait) -> Vec<usize> {
-        let least = usize::from(wait != Wait::No).min(self.flying.len());
+        let signals = self.fault.is_some_and(|fault| fault.kind == FaultKind::Interrupted);
+        let interrupted = signals && self.random.chance(1, 2);
+        let least = usize::from(wait != Wait::No && !interrupted).min(self.flying.len());
         let Some(pace) = &self.pace else {
             let mut left: Vec<usize> = (0..self.flying.len()).collect();
             let count = (self.random.below(left.len() as u64 + 1) as usize).max(least);
@@ -336,6 +340,7 @@ fn failure(kind: FaultKind, len: usize) -> io::Result<usize> {
         FaultKind::Io => Err(io::Error::from_raw_os_error(5)),
         FaultKind::NoSpace => Err(io::Error::from_raw_os_error(28)),
         FaultKind::Short => Ok(len / 2 / PAGE * PAGE),
+        FaultKind::Interrupted => Err(io::Error::from_raw_os_error(4)),
     }
 }
 
@@ -397,9 +402,17 @@ impl Disk for MemoryDisk {
         let mut inner = self.inner();
         let fault = inner.strike();
         let covered = inner.unflushed.iter().filter(|(_, write)| write.reaped);
-        // A failed flush makes nothing durable.
-        let numbers =
-            if fault.is_some() || inner.lies { Vec::new() } else { covered.map(|(&at, _)| at).collect() };
+        let mut numbers: Vec<_> = covered.map(|(&at, _)| at).collect();
+        if fault.is_some() {
+            // A failed flush makes nothing durable, and what it forgets, the next one says nothing of.
+            for number in std::mem::take(&mut numbers) {
+                if inner.random.chance(1, 2) {
+                    inner.unflushed.remove(&number);
+                }
+            }
+        } else if inner.lies {
+            numbers.clear();
+        }
         let result = match fault {
             None => Ok(0),
             Some(FaultKind::Short) => Err(io::Error::from_raw_os_error(5)),

@@ -7,6 +7,7 @@
 //! Knows the catalogue; does not know pages in memory.
 
 use wattkeep_sys::buffer::AlignedBuffer;
+use wattkeep_sys::mutant;
 
 use crate::disk::{Disk, Wait};
 use crate::error::{CreateError, StoreError};
@@ -78,7 +79,9 @@ impl<D: Disk> Store<D> {
         if self.index.forgotten() > 0 {
             return Err(StoreError::PagesForgotten { pages: self.index.forgotten() });
         }
-        self.flush_blocking()?;
+        if !mutant::planted("commit-before-data") {
+            self.flush_blocking()?;
+        }
         let mut next = self.superblock.clone();
         let mut whole = ImagePart64::default();
         for region in &mut next.regions {

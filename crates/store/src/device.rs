@@ -6,6 +6,7 @@
 use std::io;
 
 use wattkeep_sys::buffer::AlignedBuffer;
+use wattkeep_sys::mutant;
 
 use crate::disk::{Completion, Disk, Token, Wait};
 use crate::error::StoreError;
@@ -69,7 +70,9 @@ impl<D: Disk> Store<D> {
         let batch = self.flight.find(sequence).expect("the device returns our tokens");
         let expected = batch.bytes;
         match completion.result {
-            Ok(bytes) if bytes == expected => batch.landed = completion.buffer,
+            Ok(bytes) if bytes == expected || mutant::planted("short-write-ignored") => {
+                batch.landed = completion.buffer;
+            }
             Ok(bytes) => self.poison_with(format!("short write: {bytes} of {expected} bytes")),
             Err(error) => self.poison_with(format!("write: {error}")),
         }
@@ -97,12 +100,24 @@ impl<D: Disk> Store<D> {
     pub(crate) fn flush_blocking(&mut self) -> Result<(), StoreError> {
         self.check_poison()?;
         let number = self.segments.flush_begun();
-        self.disk.flush(WAITER);
-        match self.wait_for_waiter().and_then(|completion| completion.result) {
+        if mutant::planted("drop-flush") {
+            self.segments.flush_done(number);
+            return Ok(());
+        }
+        let mut flushed = self.flush_and_wait();
+        if mutant::planted("fsync-retry") {
+            flushed = flushed.or_else(|_| self.flush_and_wait());
+        }
+        match flushed {
             Ok(_) => self.segments.flush_done(number),
             Err(error) => self.poison_with(format!("flush: {error}")),
         }
         self.check_poison()
+    }
+
+    fn flush_and_wait(&mut self) -> io::Result<usize> {
+        self.disk.flush(WAITER);
+        self.wait_for_waiter()?.result
     }
 
     /// Writes and waits.

@@ -6,6 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use wattkeep_sys::buffer::AlignedBuffer;
+use wattkeep_sys::mutant;
 
 use crate::batch::Staged;
 use crate::types::{PageId, Sequence};
@@ -54,8 +55,11 @@ impl Flight {
 
     /// The oldest batch, when it has landed.
     pub(crate) fn take_landed(&mut self) -> Option<(FlyingBatch, AlignedBuffer)> {
-        let buffer = self.0.front_mut()?.landed.take()?;
-        let batch = self.0.pop_front().expect("the front was just looked at");
+        let landed = |batch: &FlyingBatch| batch.landed.is_some();
+        let any = self.0.iter().position(landed).filter(|_| mutant::planted("acknowledge-out-of-order"));
+        let oldest = any.unwrap_or(0);
+        let buffer = self.0.get_mut(oldest)?.landed.take()?;
+        let batch = self.0.remove(oldest).expect("it was just looked at");
         Some((batch, buffer))
     }
 }

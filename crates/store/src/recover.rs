@@ -153,7 +153,7 @@ impl<D: Disk> Store<D> {
 
 fn open<D: Disk>(mut disk: D, mode: Mode) -> Result<(Store<D>, Recovery), OpenError> {
     let place = disk.place();
-    let (mut superblock, copies) = read_superblock(&mut disk)?;
+    let (mut superblock, copies) = read_superblock(&mut disk, mode)?;
     check_superblock(&disk, &superblock, mode)?;
     let by_digest = mode.takes_digest().then(|| open_by_digest(&mut disk, &superblock)).flatten();
     let mut found = match by_digest {
@@ -222,21 +222,25 @@ fn open_by_scan<D: Disk>(disk: &mut D, superblock: &mut Superblock, mode: Mode) 
 }
 
 /// Reads all copies; takes the valid one with the highest sequence.
-fn read_superblock<D: Disk>(disk: &mut D) -> Result<(Superblock, u32), OpenError> {
+fn read_superblock<D: Disk>(disk: &mut D, mode: Mode) -> Result<(Superblock, u32), OpenError> {
     let place = disk.place();
     let needed = copy_offset(SUPERBLOCK_COPIES);
     if disk.size() < needed {
         return Err(OpenError::TooShort { place, bytes: disk.size(), needed });
     }
     let (mut best, mut valid, mut faults) = (None::<Superblock>, 0, Vec::new());
+    let mut unreadable = Vec::new();
     let mut buffer = AlignedBuffer::zeroed(SUPERBLOCK_BYTES);
     for copy in 0..SUPERBLOCK_COPIES {
         let read = read_now(disk, copy_offset(copy), buffer);
-        // One unreadable copy is what the others are for.
-        let Ok(bytes) = read else {
-            buffer = AlignedBuffer::zeroed(SUPERBLOCK_BYTES);
-            faults.push(SuperblockFault::Damaged);
-            continue;
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                buffer = AlignedBuffer::zeroed(SUPERBLOCK_BYTES);
+                faults.push(SuperblockFault::Damaged);
+                unreadable.push((copy, error));
+                continue;
+            }
         };
         match UntrustedSuperblock::new(&bytes).validate(copy) {
             Ok(superblock) => {
@@ -263,6 +267,14 @@ fn read_superblock<D: Disk>(disk: &mut D) -> Result<(Superblock, u32), OpenError
         }
     }
     if let Some(superblock) = best {
+        // An update writes this copy first. One that cannot be read may be the only copy of a newer state,
+        // and whole; the others are copies of this state or of older ones.
+        let next = (superblock.sequence + 1) % SUPERBLOCK_COPIES;
+        let doubtful = unreadable.into_iter().find(|&(copy, _)| copy == next && mode != Mode::Incomplete);
+        if let Some((copy, error)) = doubtful {
+            let text = format!("superblock copy {copy}, which may be the newest: {error}");
+            return Err(OpenError::Read { place, source: io::Error::new(error.kind(), text) });
+        }
         return Ok((superblock, valid));
     }
     let all = |kind: &[SuperblockFault]| faults.iter().all(|fault| kind.contains(fault));

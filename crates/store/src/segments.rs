@@ -6,6 +6,8 @@
 //! were moved out of it, a flush that began after the move has completed: before that the moved
 //! copy may still be lost. Pure; does not know pages.
 
+use wattkeep_sys::mutant;
+
 use crate::layout::Geometry;
 
 /// Counts flushes, to tell which began after an event.
@@ -35,7 +37,8 @@ impl Segment {
         Self { state: State::Free, latest: 0, pinned: 0, in_flight: 0, moved_out: FlushNumber(0) };
 
     fn empty(&self) -> bool {
-        self.state == State::Sealed && self.latest == 0 && self.pinned == 0 && self.in_flight == 0
+        let needed = self.pinned > 0 && !mutant::planted("stale-slot-reuse");
+        self.state == State::Sealed && self.latest == 0 && !needed && self.in_flight == 0
     }
 }
 

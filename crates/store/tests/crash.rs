@@ -2,11 +2,8 @@
 //!
 //! `WATTKEEP_SEED=<seed>` replays one run; `WATTKEEP_CRASHES=<n>` makes a longer soak.
 
-mod model;
-
-use model::{Model, Statistics};
 use wattkeep_sim::disk::{Fault, FaultKind};
-use wattkeep_store::StoreError;
+use wattkeep_sim::store_model::{Model, Statistics};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -19,17 +16,9 @@ fn history(seed: u64, crashes: u64) -> Statistics {
         // The disk stops at some request; nothing works from there on, as without power.
         let at = model.disk.requests() + model.random.below(120);
         model.disk.set_fault(Some(Fault { at, kind: FaultKind::Io, for_ever: true }));
-        for _ in 0..model.random.below(60) {
-            match model.step() {
-                Ok(()) => {}
-                Err(StoreError::Poisoned { .. } | StoreError::NoSpace { .. }) => break,
-                Err(error) => panic!("seed {seed}: {error}"),
-            }
-            if model.random.chance(1, 20) {
-                model.store().audit().expect("the counts hold");
-            }
-        }
-        model.crash();
+        let steps = model.random.below(60);
+        model.run(steps).unwrap_or_else(|cause| panic!("seed {seed}: {cause}"));
+        model.crash().unwrap_or_else(|cause| panic!("seed {seed}: {cause}"));
     }
     model.statistics
 }
@@ -45,15 +34,7 @@ fn after_every_crash_the_last_commit_is_there_exactly() {
     let mut total = Statistics::default();
     for seed in 0..crashes.div_ceil(100) {
         println!("seed {seed}: replay with WATTKEEP_SEED={seed}");
-        let one = history(seed, 100);
-        total.crashes += one.crashes;
-        total.commits += one.commits;
-        total.batches += one.batches;
-        total.cleanings += one.cleanings;
-        total.tails += one.tails;
-        total.recovery_crashes += one.recovery_crashes;
-        total.stuck += one.stuck;
-        total.by_digest += one.by_digest;
+        total += history(seed, 100);
     }
     println!("{total:?}");
     assert!(total.tails > 0 && total.commits > 0 && total.recovery_crashes > 0);

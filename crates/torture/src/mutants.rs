@@ -22,7 +22,38 @@ struct Mutant {
 }
 
 /// All planted bugs.
-const MUTANTS: &[Mutant] = &[];
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "drop-flush",
+        bug: "the store says that it flushed, and did not",
+        trials: &[("store_crash", 500)],
+    },
+    Mutant {
+        name: "commit-before-data",
+        bug: "the superblock is written before the flush that makes its data durable",
+        trials: &[("store_crash", 4_000)],
+    },
+    Mutant {
+        name: "stale-slot-reuse",
+        bug: "a segment that holds versions of the last commit is reused",
+        trials: &[("store_crash", 1_000)],
+    },
+    Mutant {
+        name: "acknowledge-out-of-order",
+        bug: "a batch is acknowledged before an earlier one",
+        trials: &[("store_crash", 500)],
+    },
+    Mutant {
+        name: "fsync-retry",
+        bug: "a failed flush is tried again, and its success believed",
+        trials: &[("io_nth", 1_500)],
+    },
+    Mutant {
+        name: "short-write-ignored",
+        bug: "a write of fewer bytes than asked counts as a write",
+        trials: &[("io_nth", 1_500)],
+    },
+];
 
 /// How the trials did.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -9,15 +9,14 @@ use wattkeep::FaultMode;
 use wattkeep_sim::random::Random;
 
 use super::victim::{NoStart, Victim, in_directory};
-use super::{Assignment, Trial, find};
+use super::{Assignment, assigned};
 use crate::outcome::Outcome;
 
 /// Kills of one store, before a new one: the check costs as much as was ever stored.
 const KILLS_PER_STORE: u64 = 50;
 
 pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
-    let trial: &Trial = find(&assignment.name).expect("it runs");
-    let count = assignment.count(trial);
+    let count = assigned(assignment);
     let mut random = Random::new(assignment.seed);
     while outcome.tried < count && outcome.bad() == 0 {
         let kills = KILLS_PER_STORE.min(count - outcome.tried);

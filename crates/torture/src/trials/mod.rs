@@ -6,7 +6,10 @@ mod stamps;
 pub(crate) mod subject;
 mod victim;
 
+mod guard;
+mod io_nth;
 mod kill_client;
+mod store_crash;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -53,15 +56,40 @@ const fn seconds(seconds: u64) -> Duration {
 }
 
 /// All trials, in the order in which they run.
-pub(crate) const TRIALS: &[Trial] = &[Trial {
-    name: "kill_client",
-    promise: "the death of a program loses no store that it made",
-    fast: 40,
-    ci: 1_000,
-    limit: seconds(300),
-    alone: true,
-    run: kill_client::run,
-}];
+pub(crate) const TRIALS: &[Trial] = &[
+    Trial {
+        name: "store_crash",
+        promise: "after a power cut at any moment a store shows its last commit, exactly",
+        fast: 4_000,
+        ci: 100_000,
+        limit: seconds(600),
+        alone: false,
+        run: store_crash::run,
+    },
+    Trial {
+        name: "io_nth",
+        promise: "no failure of the disk is taken for success, and none loses a commit",
+        fast: 1_500,
+        ci: 20_000,
+        limit: seconds(300),
+        alone: false,
+        run: io_nth::run,
+    },
+    Trial {
+        name: "kill_client",
+        promise: "the death of a program loses no store that it made",
+        fast: 40,
+        ci: 1_000,
+        limit: seconds(300),
+        alone: true,
+        run: kill_client::run,
+    },
+];
+
+/// The tries of an assignment whose trial runs.
+fn assigned(assignment: &Assignment) -> u64 {
+    assignment.count(find(&assignment.name).expect("it runs"))
+}
 
 /// The trial of that name.
 pub(crate) fn find(name: &str) -> Result<&'static Trial, String> {

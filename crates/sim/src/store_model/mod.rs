@@ -3,11 +3,14 @@
 //! The model keeps three things: memory (what the program sees), the pages that differ from the
 //! log, and the images that a reopened store may show: one, or two while a change is being made
 //! durable. After every crash the store must show one of them, page by page.
+//!
+//! A promise that does not hold is a [`Stop::Broken`], never a panic: whoever runs many histories names
+//! the seed and goes on.
+
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wattkeep_sim::disk::{Cut, Fault, FaultKind, MemoryDisk};
-use wattkeep_sim::random::Random;
 use wattkeep_store::disk::Wait;
 use wattkeep_store::types::{PAGE_SIZE, PageId, RegionId};
 use wattkeep_store::{
@@ -15,14 +18,52 @@ use wattkeep_store::{
     StoreError,
 };
 
-pub(crate) const BUDGET: u32 = 20;
-pub(crate) const SEGMENT_PAGES: u32 = 16;
+pub use verdict::examine;
+
+use crate::disk::MemoryDisk;
+use crate::random::Random;
+
+/// Dirty pages that the model's program may have.
+pub const BUDGET: u32 = 20;
+/// Pages in a segment of the model's store: small, so that every corner is met soon.
+pub const SEGMENT_PAGES: u32 = 16;
+
+/// Why a history ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The store refused, as it may after a fault.
+    Refused(StoreError),
+    /// A promise did not hold.
+    Broken(String),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl Stop {
+    /// The broken promise, if it is one.
+    pub fn broken(self) -> Option<String> {
+        match self {
+            Self::Broken(cause) => Some(cause),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
+fn broken<T>(cause: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Broken(cause.into()))
+}
 
 /// What a store holds: sizes of regions, versions of pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Image {
-    pub(crate) regions: BTreeMap<u32, u32>,
-    pub(crate) pages: BTreeMap<(u32, u32), u64>,
+pub struct Image {
+    /// Pages of each region, by its id.
+    pub regions: BTreeMap<u32, u32>,
+    /// The version of each stored page, by region and page.
+    pub pages: BTreeMap<(u32, u32), u64>,
 }
 
 impl Image {
@@ -32,7 +73,7 @@ impl Image {
 }
 
 /// Bytes of one version of a page: every sector names it, so that a torn page shows.
-pub(crate) fn content(page: PageId, version: u64) -> [u8; PAGE_SIZE] {
+pub fn content(page: PageId, version: u64) -> [u8; PAGE_SIZE] {
     let mut bytes = [0; PAGE_SIZE];
     for sector in bytes.chunks_mut(512) {
         sector[..8].copy_from_slice(&version.to_le_bytes());
@@ -46,46 +87,80 @@ fn id((region, page): (u32, u32)) -> PageId {
     PageId { region: RegionId(region), page }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Statistics {
-    pub(crate) crashes: u64,
-    pub(crate) commits: u64,
-    pub(crate) batches: u64,
-    pub(crate) cleanings: u64,
-    pub(crate) tails: u64,
-    pub(crate) recovery_crashes: u64,
-    pub(crate) stuck: u64,
-    pub(crate) by_digest: u64,
+/// How often a history met what it should meet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statistics {
+    /// Images of a cut disk that were examined.
+    pub crashes: u64,
+    /// Commits that completed.
+    pub commits: u64,
+    /// Batches submitted.
+    pub batches: u64,
+    /// Passes of cleaning.
+    pub cleanings: u64,
+    /// Images with batches after the last commit.
+    pub tails: u64,
+    /// Crashes inside a recovery.
+    pub recovery_crashes: u64,
+    /// Times that neither cleaning nor a checkpoint made room.
+    pub stuck: u64,
+    /// Images opened by their digest.
+    pub by_digest: u64,
 }
 
-pub(crate) struct Model {
-    pub(crate) disk: MemoryDisk,
-    pub(crate) store: Option<Store<MemoryDisk>>,
-    pub(crate) random: Random,
-    pub(crate) memory: Image,
+impl std::ops::AddAssign for Statistics {
+    fn add_assign(&mut self, other: Self) {
+        self.crashes += other.crashes;
+        self.commits += other.commits;
+        self.batches += other.batches;
+        self.cleanings += other.cleanings;
+        self.tails += other.tails;
+        self.recovery_crashes += other.recovery_crashes;
+        self.stuck += other.stuck;
+        self.by_digest += other.by_digest;
+    }
+}
+
+/// The store, and what it must hold.
+pub struct Model {
+    /// The disk below the store.
+    pub disk: MemoryDisk,
+    store: Option<Store<MemoryDisk>>,
+    /// Chooses the steps.
+    pub random: Random,
+    /// What the program sees.
+    pub memory: Image,
     dirty: BTreeSet<(u32, u32)>,
     /// Version on its way and the mark of its batch, by page: the newest, when there are several.
     flying: BTreeMap<(u32, u32), (u64, u32)>,
     /// Marks the pages of a batch.
     cookie: u32,
     /// What a reopened store may show.
-    pub(crate) durable: Vec<Image>,
+    pub durable: Vec<Image>,
     version: u64,
-    pub(crate) statistics: Statistics,
+    /// Sequence of the last batch that was acknowledged.
+    acknowledged: u64,
+    /// What the history met.
+    pub statistics: Statistics,
+}
+
+/// What the model's store is made with.
+pub fn create_options(seed: u64) -> CreateOptions {
+    CreateOptions {
+        uuid: Some([7; 16]),
+        seed: Some(seed),
+        budget_pages: BUDGET,
+        segment_pages: Some(SEGMENT_PAGES),
+        progress: None,
+    }
 }
 
 impl Model {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// A new store with one region, on a disk without faults.
+    pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let disk = MemoryDisk::new(random.number());
-        let mut options = CreateOptions {
-            uuid: Some([7; 16]),
-            seed: Some(seed),
-            budget_pages: BUDGET,
-            segment_pages: Some(SEGMENT_PAGES),
-            progress: None,
-        };
-        let store = Store::create(disk.clone(), &mut options).expect("no fault is set");
+        let store = Store::create(disk.clone(), &mut create_options(seed)).expect("no fault is set");
         let mut model = Self {
             disk,
             store: Some(store),
@@ -96,18 +171,20 @@ impl Model {
             cookie: 0,
             durable: vec![Image::default()],
             version: 0,
+            acknowledged: 0,
             statistics: Statistics::default(),
         };
         model.add_region(60).expect("no fault is set");
         model
     }
 
-    pub(crate) fn store(&mut self) -> &mut Store<MemoryDisk> {
+    /// The open store.
+    pub fn store(&mut self) -> &mut Store<MemoryDisk> {
         self.store.as_mut().expect("the store is open")
     }
 
     /// One random step. An error ends in a crash, which the caller makes.
-    pub(crate) fn step(&mut self) -> Result<(), StoreError> {
+    pub fn step(&mut self) -> Result<(), Stop> {
         match self.random.below(100) {
             0..45 => self.dirty_pages(),
             45..75 => self.write_back(),
@@ -120,7 +197,7 @@ impl Model {
         }
     }
 
-    fn dirty_pages(&mut self) -> Result<(), StoreError> {
+    fn dirty_pages(&mut self) -> Result<(), Stop> {
         self.store().mark_running()?;
         for _ in 0..self.random.below(8) {
             while self.dirty.len() >= BUDGET as usize {
@@ -154,7 +231,7 @@ impl Model {
         self.dirty.iter().filter(|page| !flies(page)).copied().collect()
     }
 
-    fn write_back(&mut self) -> Result<(), StoreError> {
+    fn write_back(&mut self) -> Result<(), Stop> {
         let few = self.random.below(12) as usize + 1;
         let pages: Vec<_> = self.writable().into_iter().take(few).collect();
         match self.write(&pages, Purpose::Writeback)? {
@@ -164,7 +241,7 @@ impl Model {
         }
     }
 
-    fn write(&mut self, pages: &[(u32, u32)], purpose: Purpose) -> Result<Written, StoreError> {
+    fn write(&mut self, pages: &[(u32, u32)], purpose: Purpose) -> Result<Written, Stop> {
         let mut left = pages;
         while !left.is_empty() {
             let mut batch = match self.store().begin(purpose, left.len())? {
@@ -198,11 +275,16 @@ impl Model {
         batch.push(id(page), self.store().hash(&bytes), self.cookie);
     }
 
-    pub(crate) fn poll(&mut self, wait: Wait) -> Result<(), StoreError> {
+    /// Takes the store's news: batches must come in order.
+    pub fn poll(&mut self, wait: Wait) -> Result<(), Stop> {
         let mut events = Vec::new();
         let outcome = self.store().poll(wait, &mut events);
         for event in events {
-            let Event::Written { pages, .. } = event else { continue };
+            let Event::Written { sequence, pages, .. } = event else { continue };
+            if sequence.0 <= self.acknowledged {
+                return broken(format!("batch {} was acknowledged after {}", sequence.0, self.acknowledged));
+            }
+            self.acknowledged = sequence.0;
             for (page, cookie) in pages {
                 let page = (page.region.0, page.page);
                 let Some(&(version, newest)) = self.flying.get(&page) else { continue };
@@ -214,10 +296,10 @@ impl Model {
                 }
             }
         }
-        outcome
+        Ok(outcome?)
     }
 
-    fn make_room(&mut self) -> Result<(), StoreError> {
+    fn make_room(&mut self) -> Result<(), Stop> {
         match self.store().cleaning_needed() {
             CleaningAdvice::Clean => self.clean(),
             CleaningAdvice::CheckpointFirst => self.commit(CommitKind::Checkpoint, Purpose::Checkpoint),
@@ -229,7 +311,7 @@ impl Model {
     }
 
     /// Cleans as the keeper does: clean pages are appended, changed ones forgotten.
-    fn clean(&mut self) -> Result<(), StoreError> {
+    fn clean(&mut self) -> Result<(), Stop> {
         let reads = self.disk.reads();
         let candidates = self.store().cleaning_candidates();
         // A mark that no page in flight has.
@@ -251,12 +333,14 @@ impl Model {
             }
             self.store().submit(batch);
         }
-        assert_eq!(self.disk.reads(), reads, "cleaning reads nothing");
+        if self.disk.reads() != reads {
+            return broken("cleaning read from the disk");
+        }
         self.statistics.cleanings += 1;
         self.poll(Wait::No)
     }
 
-    fn random_writes_during_cleaning(&mut self) -> Result<(), StoreError> {
+    fn random_writes_during_cleaning(&mut self) -> Result<(), Stop> {
         if let Some(page) = self.any_page().filter(|_| self.dirty.len() < BUDGET as usize) {
             self.version += 1;
             self.memory.pages.insert(page, self.version);
@@ -273,13 +357,16 @@ impl Model {
         }
     }
 
-    pub(crate) fn commit(&mut self, kind: CommitKind, purpose: Purpose) -> Result<(), StoreError> {
+    /// Writes what is dirty and commits.
+    pub fn commit(&mut self, kind: CommitKind, purpose: Purpose) -> Result<(), Stop> {
         let mut tries = 0;
         while !self.dirty.is_empty() {
             let pages = self.writable();
             match self.write(&pages, purpose)? {
                 Written::NoSpace => {
-                    assert!(purpose != Purpose::Save, "a save always fits: {:?}", self.store().status());
+                    if purpose == Purpose::Save {
+                        return broken(format!("a save does not fit: {:?}", self.store().status()));
+                    }
                     tries += 1;
                     if tries > 20 {
                         self.statistics.stuck += 1;
@@ -309,7 +396,7 @@ impl Model {
         self.durable = vec![newest];
     }
 
-    fn add_region(&mut self, pages: u32) -> Result<(), StoreError> {
+    fn add_region(&mut self, pages: u32) -> Result<(), Stop> {
         let number = self.memory.regions.keys().last().copied().unwrap_or(0);
         let mut next = self.durable[0].clone();
         let name = format!("region {number} {}", self.version);
@@ -320,7 +407,9 @@ impl Model {
         let id = self.next_id();
         next.regions.insert(id, pages);
         self.durable.push(next);
-        assert_eq!(self.store().create_region(new)?.0, id);
+        if self.store().create_region(new)?.0 != id {
+            return broken("a new region got another id than the store announced");
+        }
         self.memory.regions.insert(id, pages);
         self.settled();
         Ok(())
@@ -331,7 +420,7 @@ impl Model {
         self.store().next_region_id().0
     }
 
-    fn change_regions(&mut self) -> Result<(), StoreError> {
+    fn change_regions(&mut self) -> Result<(), Stop> {
         let ids: Vec<_> = self.memory.regions.keys().copied().collect();
         if ids.len() < 2 || (ids.len() < 4 && self.random.chance(1, 3)) {
             let pages = self.random.below(50) as u32 + 1;
@@ -369,107 +458,6 @@ impl Model {
         self.memory.cut(region, pages);
         self.dirty.retain(|&(id, page)| id != region || page < pages);
         self.flying.retain(|&(id, page), _| id != region || page < pages);
-    }
-
-    /// Cuts the power, and again during recovery now and then, and compares.
-    pub(crate) fn crash(&mut self) {
-        self.store = None;
-        self.statistics.crashes += 1;
-        let cut = [Cut::KeepAll, Cut::DropAll, Cut::Mixed][self.random.below(3) as usize];
-        self.disk = self.disk.after_cut(cut, self.random.number());
-        while self.random.chance(1, 4) {
-            let at = self.random.below(60);
-            let fault = Fault { at, kind: FaultKind::Io, for_ever: true };
-            self.disk.set_fault(Some(fault));
-            drop(Store::open(self.disk.clone()));
-            self.disk = self.disk.after_cut(Cut::Mixed, self.random.number());
-            self.statistics.recovery_crashes += 1;
-        }
-        self.reopen();
-    }
-
-    /// Opens and compares with what the store may show.
-    pub(crate) fn reopen(&mut self) {
-        self.compare_with_scan();
-        let (store, recovery) = match Store::open(self.disk.clone()) {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.explain();
-                panic!("the store must open: {error}")
-            }
-        };
-        self.statistics.by_digest += u64::from(recovery.by_digest);
-        self.statistics.tails += u64::from(recovery.lost_tail_batches > 0);
-        self.store = Some(store);
-        let found = self.read_all();
-        assert!(
-            self.durable.contains(&found),
-            "found {found:?}\nallowed {:?}\nrecovery {recovery:?}",
-            self.durable
-        );
-        self.store().audit().expect("the counts hold");
-        self.durable = vec![found.clone()];
-        self.memory = found;
-        self.dirty.clear();
-        self.flying.clear();
-    }
-
-    /// An opening by digest and one by scan find the same versions in the same places.
-    fn compare_with_scan(&mut self) {
-        let look = |disk: MemoryDisk, scan: bool| {
-            let opened = if scan { Store::open_scanned(disk) } else { Store::open_read_only(disk) };
-            let (store, recovery) = opened.expect("the store must open");
-            let ids: Vec<_> = store.regions().iter().map(|region| region.id).collect();
-            let pages: Vec<_> =
-                ids.into_iter().flat_map(|id| store.stored_pages(id).collect::<Vec<_>>()).collect();
-            let placed: Vec<_> = pages
-                .into_iter()
-                .map(|page| (page, store.slot_of(page), store.stored_checksum(page)))
-                .collect();
-            let status = store.status();
-            (placed, status.free, status.live_pages, recovery.commit, recovery.clean)
-        };
-        let disk = self.disk.after_cut(Cut::KeepAll, 0);
-        let short = look(disk.clone(), false);
-        assert_eq!(short, look(disk, true), "digest and scan differ");
-    }
-
-    /// Prints how a refused store differs from what it may show.
-    fn explain(&mut self) {
-        let disk = self.disk.after_cut(Cut::KeepAll, 0);
-        let Ok((store, _)) = Store::open_incomplete(disk) else { return };
-        self.store = Some(store);
-        let found = self.read_all();
-        for allowed in &self.durable {
-            println!("regions allowed {:?} found {:?}", allowed.regions, found.regions);
-            for (page, version) in &allowed.pages {
-                if found.pages.get(page) != Some(version) {
-                    println!("{page:?}: allowed {version}, found {:?}", found.pages.get(page));
-                }
-            }
-            for page in found.pages.keys().filter(|page| !allowed.pages.contains_key(page)) {
-                println!("{page:?}: not allowed");
-            }
-        }
-    }
-
-    fn read_all(&mut self) -> Image {
-        let mut found = Image::default();
-        let regions: Vec<_> = self.store().regions().iter().map(|r| (r.id, r.pages)).collect();
-        let mut bytes = [0; PAGE_SIZE];
-        for (region, pages) in regions {
-            found.regions.insert(region.0, pages);
-            let stored: Vec<_> = self.store().stored_pages(region).collect();
-            for page in stored {
-                assert!(page.page < pages, "{page} lies in its region");
-                let read = self.store().read_page_blocking(page, &mut bytes);
-                assert_eq!(read, Ok(true));
-                let version = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-                assert_eq!(bytes, content(page, version), "{page} is whole");
-                found.pages.insert((region.0, page.page), version);
-            }
-        }
-        found
     }
 }
 
