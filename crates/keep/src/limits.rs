@@ -71,6 +71,13 @@ pub const BATCH_BUDGET_SHARE: usize = 64;
 /// A victim waits for company at most so long, several times the SSD's write latency.
 pub const BATCH_PATIENCE: Duration = Duration::from_millis(2);
 
+/// Segments of pages that the copier of a save has before it: one to copy, one so that it need not wait.
+pub const LOADS_COPIED_AHEAD: usize = 2;
+
+/// A save of so many pages is copied without a second thread: one segment of 4 MiB takes a millisecond,
+/// a thread 50 µs to start, and nothing would go on beside it.
+pub const SAVE_ALONE_PAGES: usize = 1020;
+
 /// Part of the budget, at most, that is kept free for two batches under way.
 pub const PIPELINE_SHARE: usize = 16;
 

@@ -58,7 +58,7 @@ pub mod superblock;
 mod torn;
 pub mod types;
 
-pub use batch::{Batch, Begin, Purpose};
+pub use batch::{Batch, Begin, Placed, Purpose, StagingBuffer};
 pub use check::{CheckReport, DamagedPage};
 pub use clean::CleaningAdvice;
 pub use commit::CreateOptions;

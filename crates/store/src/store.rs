@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use wattkeep_sys::buffer::AlignedBuffer;
 
-use crate::batch::{Batch, Begin, Head, Purpose, Staging};
+use crate::batch::{Batch, Begin, Head, Placed, Purpose, Staging, StagingBuffer};
 use crate::disk::{Completion, Disk, Wait};
 use crate::error::StoreError;
 use crate::flight::{Flight, FlyingBatch};
@@ -282,15 +282,47 @@ impl<D: Disk> Store<D> {
         }
         let wanted = (pages_wanted as u64).clamp(1, self.segment_entries().into()) as u32;
         let Some(staging) = self.staging.take() else { return Ok(Begin::Busy) };
-        let Some(open) = self.open_segment(head, purpose, wanted) else {
+        let Some((position, room)) = self.find_place(head, purpose, wanted) else {
             self.staging.put_back(staging);
             return Ok(Begin::NoSpace);
         };
+        Ok(Begin::Batch(Batch::new(head, position, room, staging)))
+    }
+
+    /// A buffer to fill with up to a segment's pages before they get their place in the log; `None`
+    /// when all are in use: poll first. Give it back with [`Store::place`] or [`Store::put_back`].
+    pub fn take_staging(&mut self) -> Option<StagingBuffer> {
+        self.staging.take()
+    }
+
+    /// Gives an unused buffer back, whatever is in it.
+    pub fn put_back(&mut self, staging: StagingBuffer) {
+        self.staging.put_back(staging);
+    }
+
+    /// Gives the staged pages of a save, at least one, their place in the log. No batch is being filled
+    /// meanwhile.
+    ///
+    /// All but the last buffer of a save were filled from a segment's worth of pages: so it takes no
+    /// more segments than its reserve has.
+    pub fn place(&mut self, staging: StagingBuffer) -> Result<Placed, StoreError> {
+        self.check_writable()?;
+        self.mark_running()?;
+        assert!(!staging.is_empty() && !self.heads[Head::Hot.number()].filling, "pages, and a head for them");
+        let pages = staging.len() as u32;
+        Ok(match self.find_place(Head::Hot, Purpose::Save, pages) {
+            Some((position, room)) => Placed::Batch(Batch::new(Head::Hot, position, room, staging)),
+            None => Placed::NoSpace(staging),
+        })
+    }
+
+    /// Position and room of the head's next batch, which is being filled from now on.
+    fn find_place(&mut self, head: Head, purpose: Purpose, wanted: u32) -> Option<(u32, u32)> {
+        let open = self.open_segment(head, purpose, wanted)?;
         let geometry = self.superblock.geometry;
         let room = entries_max(geometry.segment_pages() - open.used).min(wanted);
-        let position = geometry.first_slot(open.segment) + open.used;
         self.heads[head.number()].filling = true;
-        Ok(Begin::Batch(Batch::new(head, position, room, staging)))
+        Some((geometry.first_slot(open.segment) + open.used, room))
     }
 
     /// The head's open segment if it has room, or a free one if the purpose may take it.
@@ -331,7 +363,7 @@ impl<D: Disk> Store<D> {
         self.heads[head.number()].filling = false;
         let live = head == Head::Hot || self.void_outdated(&mut batch);
         if !live || batch.is_empty() || self.poison.is_some() {
-            self.staging.give_back(batch.buffer, batch.staged);
+            self.staging.put_back(batch.staging);
             return Sequence(self.next_sequence - 1);
         }
         let geometry = self.superblock.geometry;
@@ -346,19 +378,21 @@ impl<D: Disk> Store<D> {
             position: batch.position,
         };
         let bytes = batch.finish(&summary, &self.hasher);
+        let first_slot = batch.position + summary_pages(batch.len() as u32);
+        let StagingBuffer { buffer, staged, .. } = batch.staging;
         self.segments.write_begun(segment);
         self.flight.add(FlyingBatch {
             sequence,
             committed_copy,
             cleaning: head != Head::Hot,
             segment,
-            first_slot: batch.position + summary_pages(batch.len() as u32),
-            staged: batch.staged,
+            first_slot,
+            staged,
             bytes,
             landed: None,
         });
         let offset = geometry.offset_of(batch.position);
-        self.disk.write(crate::device::write_token(sequence), offset, batch.buffer, bytes);
+        self.disk.write(crate::device::write_token(sequence), offset, buffer, bytes);
         self.advance_head(head, pages);
         sequence
     }
@@ -377,7 +411,7 @@ impl<D: Disk> Store<D> {
     fn void_outdated(&self, batch: &mut Batch) -> bool {
         let flying = self.flight.hot_pages();
         let mut live = false;
-        for staged in &mut batch.staged {
+        for staged in &mut batch.staging.staged {
             let entry = &mut staged.entry;
             let same = self.stored_checksum(entry.page) == Some(entry.checksum);
             let committed = self.is_committed(entry.page);

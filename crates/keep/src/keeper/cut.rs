@@ -3,7 +3,7 @@
 //! While grants are frozen, a store to a protected page waits; so no store that was made after a
 //! waiting one, on any thread, can be in the image without it. A *checkpoint* lets writers go on as
 //! soon as everything is protected, and keeps each page from being written until it is copied. A
-//! *save* copies on while everything stands still, because the power is going.
+//! *save* (`save.rs`) copies on while everything stands still, because the power is going.
 //!
 //! A thread that was stopped in the middle of a grant or an announced store is waited for only so
 //! long. A save then takes its page as it stands, as if the program had been killed there; a
@@ -11,12 +11,12 @@
 
 use std::time::{Duration, Instant};
 
-use wattkeep_store::disk::{Disk, Wait};
+use wattkeep_store::disk::Disk;
 use wattkeep_store::{Begin, CommitKind, Purpose};
 
-use super::engine::{Keeper, KeeperError, Phase};
+use super::engine::{Keeper, KeeperError};
 use super::pages::KeptRegion;
-use super::write::{AS_IT_STOOD, Copied};
+use super::write::Copied;
 use crate::clock::Clock;
 use crate::control::block::{Freeze, PageRef};
 use crate::control::page_word::{PageWord, State, Word};
@@ -48,11 +48,27 @@ pub(super) struct Checkpointing {
 
 /// What a freeze found.
 #[derive(Default)]
-struct Frozen {
+pub(super) struct Frozen {
     /// Pages that are settled and wait for their copy.
-    pages: Vec<PageRef>,
+    pub(super) pages: Vec<PageRef>,
     /// Pages that a stopped thread holds open.
-    unsettled: Vec<PageRef>,
+    pub(super) unsettled: Vec<PageRef>,
+}
+
+/// A freeze under way, block by block.
+pub(super) struct Freezing {
+    cut: Cut,
+    region: usize,
+    next: u32,
+    patience: Duration,
+    /// What it found so far.
+    pub(super) frozen: Frozen,
+}
+
+impl Freezing {
+    pub(super) fn new(cut: Cut) -> Self {
+        Self { cut, region: 0, next: 0, patience: FREEZE_PATIENCE, frozen: Frozen::default() }
+    }
 }
 
 impl<D: Disk> Keeper<D> {
@@ -245,160 +261,45 @@ impl<D: Disk> Keeper<D> {
         Ok(())
     }
 
-    /// Saves every dirty page and commits: the power is going. Grants stay frozen.
-    pub fn save(&mut self) -> Result<SaveReport, KeeperError> {
-        let began = self.clock.now();
-        self.quiesce();
-        let quiesce_ms = self.ms_since(began);
-        self.control.set_freeze(Freeze::Save);
-        if !self.ask_client_to_protect() {
-            // Its pages stay open: it must not run on while they are saved.
-            self.stop_client();
-        }
-        let mut report = self.write_everything(CommitKind::Save, began)?;
-        report.quiesce_ms = quiesce_ms;
-        self.phase = Phase::Saved;
-        self.digest_due = true;
-        Ok(report)
-    }
-
-    /// Writes everything and commits, after the client let go of its mappings or died.
-    pub fn close(&mut self) -> Result<SaveReport, KeeperError> {
-        self.control.set_freeze(Freeze::Closed);
-        self.regions.iter_mut().for_each(KeptRegion::forget_client);
-        self.write_everything(CommitKind::Close, self.clock.now())
-    }
-
-    /// Lets writers go on after a save: the power is back.
-    pub fn resume(&mut self) -> Result<(), KeeperError> {
-        if self.client.stopped {
-            return Err(std::io::Error::other(
-                "the client was stopped for the save, with pages open: end it with SIGKILL and start it again",
-            )
-            .into());
-        }
-        if self.phase == Phase::Saved {
-            // From the next store on, the save is not everything any more.
-            self.store.mark_running()?;
-            self.refill_reserve()?;
-            self.fit_permits();
-            self.phase = Phase::Running;
-            self.control.set_freeze(Freeze::None);
-        }
-        Ok(())
-    }
-
-    fn write_everything(&mut self, kind: CommitKind, began: Instant) -> Result<SaveReport, KeeperError> {
-        let report_pages = self.control.ledger.0.permits().held;
-        let askers = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
-        let overtaken = "a save or the end of the session overtook it: its commit holds the same image";
-        self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(overtaken.to_owned()))));
-        let frozen = self.freeze(Cut::Final);
-        self.queue.clear();
-        let mut rest = frozen.pages.len() + frozen.unsettled.len();
-        let mut freed = 0;
-        let mut pages = frozen
-            .pages
-            .iter()
-            .map(|page| (*page, true))
-            .chain(frozen.unsettled.iter().map(|page| (*page, false)))
-            .peekable();
-        while pages.peek().is_some() {
-            self.fit_permits_beside(1);
-            let mut batch = match self.store.begin(Purpose::Save, rest)? {
-                Begin::Batch(batch) => batch,
-                Begin::Busy => {
-                    self.reap(Wait::One)?;
-                    continue;
-                }
-                Begin::NoSpace if self.in_flight_batches > 0 => {
-                    self.reap(Wait::One)?;
-                    continue;
-                }
-                Begin::NoSpace => {
-                    return Err(std::io::Error::other(
-                        "the log has no room for the save: its reserve was too small",
-                    )
-                    .into());
-                }
-            };
-            while batch.room() > 0 {
-                let Some((page, settled)) = pages.next() else { break };
-                rest -= 1;
-                if let Some((next, _)) = pages.peek() {
-                    self.regions[next.region as usize].prefetch(next.page);
-                }
-                freed += u32::from(self.copy_for_save(page, settled, &mut batch) == Copied::Unchanged);
-            }
-            self.depart(batch);
-            self.reap(Wait::No)?;
-        }
-        let copy_ms = self.ms_since(began);
-        self.give_back(freed);
-        while self.in_flight_batches > 0 {
-            self.reap(Wait::One)?;
-        }
-        let committing = self.clock.now();
-        let commit = self.store.commit(kind)?;
-        self.last_checkpoint = self.clock.now();
-        Ok(SaveReport {
-            pages: report_pages,
-            total_ms: self.ms_since(began),
-            quiesce_ms: 0.0,
-            copy_ms,
-            commit_ms: self.ms_since(committing),
-            unsettled_pages: frozen.unsettled.len() as u32,
-            epoch: commit.epoch.0,
-        })
-    }
-
-    fn copy_for_save(&mut self, page: PageRef, settled: bool, batch: &mut wattkeep_store::Batch) -> Copied {
-        if settled {
-            let word = self.regions[page.region as usize].word(page.page).load();
-            return if word.state() == State::Held {
-                self.copy_claimed(page, word, batch)
-            } else {
-                Copied::Skipped
-            };
-        }
-        let hasher = self.store.hasher();
-        let region = &self.regions[page.region as usize];
-        let staged = batch.next_page();
-        region.copy_page(page.page, staged);
-        let checksum = hasher.page(staged);
-        batch.push(region.page_id(page.page), checksum, AS_IT_STOOD);
-        Copied::Staged
-    }
-
-    fn ms_since(&self, began: Instant) -> f64 {
+    pub(super) fn ms_since(&self, began: Instant) -> f64 {
         (self.clock.now() - began).as_secs_f64() * 1000.0
     }
 
     /// Protects every dirty page and holds it. Copies in flight are left alone.
     fn freeze(&mut self, cut: Cut) -> Frozen {
-        let mut patience = FREEZE_PATIENCE;
-        let mut frozen = Frozen::default();
-        for index in 0..self.regions.len() {
-            for first in (0..self.regions[index].pages).step_by(BLOCK as usize) {
-                self.freeze_block(index, first, &mut patience, cut, &mut frozen);
-            }
-        }
-        frozen
+        let mut freezing = Freezing::new(cut);
+        while self.freeze_on(&mut freezing) {}
+        freezing.frozen
     }
 
-    fn freeze_block(&self, index: usize, first: u32, patience: &mut Duration, cut: Cut, frozen: &mut Frozen) {
+    /// The same for one block of pages. False when there is none left.
+    pub(super) fn freeze_on(&self, freezing: &mut Freezing) -> bool {
+        while let Some(region) = self.regions.get(freezing.region) {
+            let first = freezing.next;
+            if first < region.pages {
+                self.freeze_block(freezing.region, first, freezing);
+                freezing.next = first.saturating_add(BLOCK);
+                return true;
+            }
+            (freezing.region, freezing.next) = (freezing.region + 1, 0);
+        }
+        false
+    }
+
+    fn freeze_block(&self, index: usize, first: u32, freezing: &mut Freezing) {
+        let Freezing { cut, patience, frozen, .. } = freezing;
         let region = &self.regions[index];
         let end = (first + BLOCK).min(region.pages);
         let mut open: Vec<u32> = Vec::new();
         for page in first..end {
             let place = PageRef { region: index as u32, page };
-            match freeze_page(region, page, &self.clock, patience, cut) {
+            match freeze_page(region, page, &self.clock, patience, *cut) {
                 Stand::Clean => {}
                 Stand::Settled => frozen.pages.push(place),
                 Stand::Open => open.push(page),
                 Stand::Unsettled => {
                     frozen.unsettled.push(place);
-                    if cut == Cut::Final {
+                    if *cut == Cut::Final {
                         region.protect(page, 1);
                     }
                 }
@@ -416,7 +317,7 @@ impl<D: Disk> Keeper<D> {
 
 /// What a cut may do to a thread that is in the middle of a store.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Cut {
+pub(super) enum Cut {
     /// Nothing: an announced store, by a system call too, goes on. The checkpoint gives up.
     Checkpoint,
     /// Close its page all the same: the power is going, or nobody is left.

@@ -1,10 +1,11 @@
 //! The keeper: owns the memory, the permits, the victims, the writeback, the cut, the restore.
 //!
-//! One thread, one loop. The modules, in the order a dirty page meets them:
+//! One thread, one loop; a save takes a second thread to copy. The modules, in the order a dirty page meets them:
 
 pub mod admit;
 pub mod budget;
 mod complain;
+mod copier;
 pub mod cut;
 pub mod engine;
 pub mod fill;
@@ -16,6 +17,7 @@ pub mod pages;
 mod permit_tests;
 pub mod place;
 pub mod room;
+pub mod save;
 pub mod select;
 pub mod serve;
 pub mod status;

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use wattkeep_sys::map::{Access, Mapping};
@@ -29,6 +30,45 @@ use crate::types::{PageId, RegionId, Tracking};
 const LISTED: u8 = 1 << 0;
 const FLIGHT_ONE: u8 = 1 << 1;
 
+/// The bytes of a region's pages. A clone reads the same bytes, also on another thread.
+#[derive(Clone)]
+pub struct RegionMemory {
+    mapping: Arc<Mapping>,
+    pages: u32,
+}
+
+impl RegionMemory {
+    /// Copies a page's bytes.
+    #[inline]
+    pub fn copy_page(&self, page: u32, into: &mut [u8; PAGE_SIZE]) {
+        assert!(page < self.pages);
+        // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
+        unsafe {
+            let from = self.mapping.start().add(page as usize * PAGE_SIZE);
+            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), PAGE_SIZE);
+        }
+    }
+
+    /// Asks the processor to bring a page nearer, before [`Self::copy_page`].
+    #[inline]
+    pub fn prefetch(&self, page: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if page < self.pages {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            for line in (0..PAGE_SIZE).step_by(64) {
+                // SAFETY: 1: inside the mapping. A prefetch reads nothing that a program can see.
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T0>(
+                        self.mapping.start().add(page as usize * PAGE_SIZE + line).cast(),
+                    )
+                };
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = page;
+    }
+}
+
 /// A region of the session.
 pub struct KeptRegion {
     /// Its name in the store's entries.
@@ -42,7 +82,7 @@ pub struct KeptRegion {
     /// Where the client maps it.
     pub address: u64,
     words: Words,
-    memory: Mapping,
+    memory: RegionMemory,
     memory_fd: OwnedFd,
     words_fd: OwnedFd,
     /// The client's, through which it can be protected and filled from here.
@@ -79,7 +119,7 @@ impl KeptRegion {
             pages,
             address,
             words,
-            memory,
+            memory: RegionMemory { mapping: Arc::new(memory), pages: reserve },
             memory_fd,
             words_fd,
             table: None,
@@ -100,7 +140,7 @@ impl KeptRegion {
         self.table = table;
         self.detached = false;
         self.sealed = true;
-        self.memory.set_access(Access::Read)?;
+        self.memory.mapping.set_access(Access::Read)?;
         Ok(memfd::seal_writers(&self.memory_fd)?)
     }
 
@@ -174,34 +214,10 @@ impl KeptRegion {
         self.notes[page as usize] -= FLIGHT_ONE;
     }
 
-    /// Copies a page's bytes.
+    /// The bytes of its pages, for whoever copies them.
     #[inline]
-    pub fn copy_page(&self, page: u32, into: &mut [u8; PAGE_SIZE]) {
-        assert!(page < self.words.pages());
-        // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
-        unsafe {
-            let from = self.memory.start().add(page as usize * PAGE_SIZE);
-            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), PAGE_SIZE);
-        }
-    }
-
-    /// Asks the processor to bring a page nearer, before [`Self::copy_page`].
-    #[inline]
-    pub fn prefetch(&self, page: u32) {
-        #[cfg(target_arch = "x86_64")]
-        if page < self.words.pages() {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            for line in (0..PAGE_SIZE).step_by(64) {
-                // SAFETY: 1: inside the mapping. A prefetch reads nothing that a program can see.
-                unsafe {
-                    _mm_prefetch::<_MM_HINT_T0>(
-                        self.memory.start().add(page as usize * PAGE_SIZE + line).cast(),
-                    )
-                };
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = page;
+    pub fn memory(&self) -> &RegionMemory {
+        &self.memory
     }
 
     /// Takes the right to store to `pages` pages away from the client. Without a descriptor (mprotect)
@@ -247,11 +263,13 @@ impl KeptRegion {
 
     /// Before the client has the region, or after it let go: plain stores into memory that is ours alone.
     fn fill_directly(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
-        assert!(at + bytes.len() <= self.memory.len());
+        assert!(at + bytes.len() <= self.memory.mapping.len());
         // Mapped before the seal, so that the kernel lets us write again.
-        self.memory.set_access(Access::ReadWrite)?;
+        self.memory.mapping.set_access(Access::ReadWrite)?;
         // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.start().add(at), bytes.len()) }
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.mapping.start().add(at), bytes.len())
+        }
         Ok(())
     }
 

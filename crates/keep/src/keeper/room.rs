@@ -156,7 +156,7 @@ impl<D: Disk> Keeper<D> {
             return Ok(());
         }
         let staged = batch.next_page();
-        region.copy_page(id.page, staged);
+        region.memory().copy_page(id.page, staged);
         if word.load() != before {
             return Ok(());
         }

@@ -51,7 +51,7 @@ impl Observer for Eyes<'_> {
         }
         // The page may be written meanwhile: then the fingerprint is of no version, and differs
         // from the next one all the same.
-        region.copy_page(page.page, &mut self.page);
+        region.memory().copy_page(page.page, &mut self.page);
         let hash = self.hasher.page(&self.page).0;
         let fingerprint = Fingerprint::new(hash as u32).unwrap_or(Fingerprint::MIN);
         Sight::Dirty { fingerprint, written: seen != Some(fingerprint) }

@@ -10,7 +10,7 @@ use super::engine::{Keeper, KeeperError};
 use crate::control::block::PageRef;
 use crate::control::page_word::{State, Word};
 use crate::limits::{BATCH_BUDGET_SHARE, BATCH_PAGES_MAX, BATCH_PATIENCE, BATCHES_IN_FLIGHT};
-use crate::types::{PageId, Tracking};
+use crate::types::{Checksum, PageId, Tracking};
 
 /// Mark of a page that cleaning moved: no permit hangs on it, and no word in flight looks like it.
 pub(super) const MOVED: u32 = 0;
@@ -27,6 +27,17 @@ pub(super) enum Copied {
     Unchanged,
     /// A writer took it back, or it is not a victim any more.
     Skipped,
+}
+
+/// What becomes of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// It goes to the log, with this mark: the page's word.
+    Departs(u32),
+    /// It equals the store: the page is clean again, its permit came back.
+    Unchanged,
+    /// A writer took the page back.
+    Outdated,
 }
 
 impl<D: Disk> Keeper<D> {
@@ -69,7 +80,7 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn prefetch(&self, page: PageRef) {
-        self.regions[page.region as usize].prefetch(page.page);
+        self.regions[page.region as usize].memory().prefetch(page.page);
     }
 
     /// Submits a batch and counts it.
@@ -100,14 +111,27 @@ impl<D: Disk> Keeper<D> {
     /// Copies a page whose word is `claimed`; the copy counts if the word is the same afterwards.
     pub(super) fn copy_claimed(&mut self, page: PageRef, claimed: Word, batch: &mut Batch) -> Copied {
         let hasher = self.store.hasher();
-        let region = &mut self.regions[page.region as usize];
-        let staged = batch.next_page();
-        region.copy_page(page.page, staged);
-        let checksum = hasher.page(staged);
+        let region = &self.regions[page.region as usize];
         let id = region.page_id(page.page);
+        let staged = batch.next_page();
+        region.memory().copy_page(page.page, staged);
+        let checksum = hasher.page(staged);
+        match self.settle_copy(page, claimed, checksum) {
+            Settled::Departs(cookie) => {
+                batch.push(id, checksum, cookie);
+                Copied::Staged
+            }
+            Settled::Unchanged => Copied::Unchanged,
+            Settled::Outdated => Copied::Skipped,
+        }
+    }
+
+    /// Decides on the copy of a page whose word was `claimed` before it was made.
+    pub(super) fn settle_copy(&mut self, page: PageRef, claimed: Word, checksum: Checksum) -> Settled {
+        let region = &mut self.regions[page.region as usize];
         // An older copy in flight would become the store's version after this comparison.
         let settled = region.copies_in_flight(page.page) == 0;
-        let unchanged = settled && self.store.stored_checksum(id) == Some(checksum);
+        let unchanged = settled && self.store.stored_checksum(region.page_id(page.page)) == Some(checksum);
         let next = claimed.to(if unchanged { State::Clean } else { State::InFlight });
         let word = region.word(page.page);
         let mut held = claimed;
@@ -115,7 +139,7 @@ impl<D: Disk> Keeper<D> {
             // Somebody who only began to wait for the page did not change it.
             let now = word.load();
             if now.with_waiter() != held.with_waiter() {
-                return Copied::Skipped;
+                return Settled::Outdated;
             }
             held = now;
         }
@@ -124,11 +148,10 @@ impl<D: Disk> Keeper<D> {
         }
         if unchanged {
             self.counters.unchanged_pages += 1;
-            return Copied::Unchanged;
+            return Settled::Unchanged;
         }
         region.copy_departs(page.page);
-        batch.push(id, checksum, next.0);
-        Copied::Staged
+        Settled::Departs(next.0)
     }
 
     /// A batch is on the SSD: its pages that nobody wrote again are clean.
