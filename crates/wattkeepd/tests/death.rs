@@ -246,8 +246,9 @@ fn cuts(test: &str, mode: FaultMode, rounds: usize) {
         let store = options().fault_mode(mode).budget("40").open(&directory).expect("opens");
         let regions = regions(&store);
         let board = Scoreboard::open(&directory, 16);
-        // Each pair goes on from where it was recovered to.
-        let from = |pair: usize| get(&regions[usize::from(pair == 1)], 2 * pair, 0) + 1;
+        // Each pair goes on from where it was recovered to. The story: it went on at a + 1, while b was at
+        // a - 1; a cut between the first two stores then looked torn.
+        let from = |pair: usize| get(&regions[usize::from(pair == 1)], 2 * pair, 0);
         for pair in 0..PAIRS {
             board.set(pair, get(&regions[usize::from(pair == 1)], 2 * pair + 1, 0));
             board.set(4 + pair, 0);
