@@ -16,6 +16,7 @@ fn main() {
         Some("crash") => campaign::crash(count, seed, &mut progress),
         Some("recrash") => campaign::recrash(count, count / 10, seed, &mut progress),
         Some("enumerate") => campaign::enumerate(count, seed, &mut progress),
+        Some("power") => campaign::power(count, seed, &mut progress),
         Some("auditor") => campaign::auditor(count, seed, &mut progress),
         other => panic!("{other:?} is no campaign"),
     };

@@ -31,8 +31,13 @@ impl Mix {
 /// A history of `steps` steps on regions of `pages` pages.
 pub fn script(seed: u64, steps: usize, pages: [u32; 2], mix: Mix) -> Script {
     let mut random = Random::new(seed);
-    let ops = (0..steps).map(|_| step(&mut random, pages, mix)).collect();
+    let ops = self::steps(&mut random, steps, pages, mix);
     Script { seed: random.number(), ops }
+}
+
+/// `count` steps by chance.
+pub fn steps(random: &mut Random, count: usize, pages: [u32; 2], mix: Mix) -> Vec<Op> {
+    (0..count).map(|_| step(random, pages, mix)).collect()
 }
 
 fn step(random: &mut Random, pages: [u32; 2], mix: Mix) -> Op {

@@ -59,6 +59,12 @@ impl Tally {
         }
     }
 
+    /// Keeps the largest of something.
+    pub fn peak(&mut self, name: &'static str, value: u64) {
+        let more = value.saturating_sub(self.noted(name));
+        self.note(name, more);
+    }
+
     /// What was counted under a name.
     pub fn noted(&self, name: &str) -> u64 {
         self.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, sum)| *sum)

@@ -62,6 +62,21 @@ fn no_more_pages_are_dirty_than_the_budget_allows() {
 }
 
 #[test]
+fn every_save_ends_while_the_energy_lasts() {
+    let tally = campaign::power(1_000, SEED, &mut quiet);
+    clean(&tally);
+    assert!(tally.noted("simulated hours") > 1_000);
+    assert!(tally.noted("saves missed") > 10 && tally.noted("flaps") > 100);
+}
+
+#[test]
+fn a_budget_that_trusts_a_faster_ssd_is_found() {
+    let tally = campaign::power::outages(400, SEED, Some(Planted::OptimisticBandwidth), &mut quiet);
+    println!("{tally}");
+    assert!(tally.violations > 3, "{tally}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_history() {
     let (settings, script) = (histories::settings(5), histories::script(5));
     let shows: Vec<String> = (0..2)

@@ -13,12 +13,15 @@ pub mod enumerate; // all short histories
 
 pub mod auditor; // the bound, sampled
 
+pub mod power; // outages, and the energy that is left
+
 use crate::tally::Tally;
 
 pub use auditor::auditor;
 pub use crash::crash;
 pub use enumerate::enumerate;
 pub use histories::{histories, replay};
+pub use power::power;
 pub use recrash::recrash;
 
 /// Told the tally so far, now and then.

@@ -57,6 +57,8 @@ pub enum Planted {
     LyingFlush,
     /// The kernel says that it protected a page, and did not.
     LeakyProtection,
+    /// The budget counts on an SSD eight times as fast as it is.
+    OptimisticBandwidth,
 }
 
 impl Default for Settings {
@@ -132,6 +134,8 @@ pub struct World {
     /// Threads that had announced their stores went on after the save.
     pub(super) escaped: bool,
     pub(super) recorded: Vec<Recorded>,
+    /// The store was opened again, and said whether it holds everything.
+    pub(super) restarted: Option<bool>,
 }
 
 impl World {
@@ -179,6 +183,7 @@ impl World {
             saved: false,
             escaped: false,
             recorded: Vec::new(),
+            restarted: None,
         })
     }
 

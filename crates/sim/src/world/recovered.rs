@@ -22,8 +22,8 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Compares a store that was just opened, and what its recovery said. Returns the epoch found.
-    pub fn check(&self, store: &mut Store<MemoryDisk>, recovery: &Recovery) -> Result<u64, Trouble> {
+    /// Compares a store that was just opened, and what its recovery said.
+    pub fn check(&self, store: &mut Store<MemoryDisk>, recovery: &Recovery) -> Result<(), Trouble> {
         let epoch = recovery.commit.epoch.0;
         let Some((_, image)) = self.images.iter().find(|(of, _)| *of == epoch) else {
             let may: Vec<u64> = self.images.iter().map(|(of, _)| *of).collect();
@@ -37,7 +37,7 @@ impl Expected {
         if self.saved && !recovery.clean {
             return Err(Trouble::Violation("a completed save is called incomplete".into()));
         }
-        Ok(epoch)
+        Ok(())
     }
 
     /// The image of an epoch that [`Self::check`] found.

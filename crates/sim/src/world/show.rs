@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use wattkeep_keep::control::page_word::State;
+
 use super::machine::World;
 use crate::page_table::Entry;
 use crate::script::THREADS;
@@ -11,12 +13,16 @@ impl World {
     pub fn show(&self) -> String {
         let permits = self.session.shared.control.ledger.0.permits();
         let mut text = format!(
-            "permits {} of {}, commit {}, grants {:?}{}\n",
+            "{} of {} permits held, commit {}{}{}\n",
             permits.held,
             permits.limit,
             self.oracle.committed,
-            self.session.shared.control.freeze(),
-            if self.saved { ", saved" } else { "" },
+            match self.restarted {
+                None => "",
+                Some(true) => ", restarted: complete",
+                Some(false) => ", restarted: incomplete",
+            },
+            if self.saved { ", everything is saved, and stores wait" } else { "" },
         );
         for thread in (0..THREADS).filter(|thread| self.is_blocked(*thread)) {
             let _ = writeln!(text, "  t{thread} waits");
@@ -30,12 +36,14 @@ impl World {
                     Entry::Protected => "protected",
                     Entry::Writable => "writable",
                 };
-                let values = self.oracle.memory[number][page as usize];
-                if format!("{:?}", word.state()) == "Fresh" && values == [0; 4] && table == "not mapped" {
+                if word.state() == State::Fresh {
                     continue;
                 }
-                let pins = if word.pins() > 0 { format!(", {} pins", word.pins()) } else { String::new() };
-                let _ = writeln!(text, "  r{number}p{page}: {:?}, {table}{pins}, {values:?}", word.state());
+                let pins = if word.pins() > 0 { ", announced" } else { "" };
+                let values = self.oracle.memory[number][page as usize].map(|value| value.to_string());
+                let values = values.join(" ");
+                let _ =
+                    writeln!(text, "  r{number}p{page}: {:?}, {table}{pins}, holds {values}", word.state());
             }
         }
         text

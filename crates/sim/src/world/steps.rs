@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wattkeep_keep::clock::SimulatedClock;
 use wattkeep_keep::limits::PAGE_SIZE;
-use wattkeep_store::Store;
+use wattkeep_store::{Recovery, Store};
 
 use super::machine::{Session, Settings, Trouble, World, region_name};
 use super::recovered::Expected;
@@ -220,10 +220,14 @@ impl World {
             disk.set_fault(Some(Fault { at: at.into(), kind: FaultKind::Io, for_ever: true }));
             drop(boot(&self.settings, &self.clock, &disk));
             disk = disk.after_cut(Cut::Mixed, random.number());
-            // The recovery may have handed regions out again: the save is not everything any more.
-            self.saved = false;
+            self.forget_save();
         }
         self.reopen(disk)
+    }
+
+    /// A recovery may have handed regions out again: the save is not everything any more.
+    pub fn forget_save(&mut self) {
+        self.saved = false;
     }
 
     /// Opens what a disk holds, compares it, and goes on from there.
@@ -247,13 +251,17 @@ impl World {
         disk: MemoryDisk,
         expected: &Expected,
     ) -> Result<Self, Trouble> {
-        let (store, epoch) = open_store(disk.clone(), expected)?;
+        let (store, recovery) = open_store(disk.clone(), expected)?;
+        let epoch = recovery.commit.epoch.0;
         let mut image = expected.image(epoch).cloned().unwrap_or_default();
         for (number, region) in image.iter_mut().enumerate() {
             let pages = store.region_by_name(&region_name(number)).map_or(0, |record| record.pages);
             region.resize(pages as usize, [0; 4]);
         }
-        Self::over(settings.clone(), clock.clone(), disk, store, Oracle::new(image, epoch))
+        let oracle = Oracle::new(image, epoch);
+        let mut world = Self::over(settings.clone(), clock.clone(), disk, store, oracle)?;
+        world.restarted = Some(recovery.clean);
+        Ok(world)
     }
 
     /// Loads every page, as fast as the restore gives it.
@@ -291,12 +299,12 @@ impl World {
     }
 }
 
-/// Opens the store of a disk and compares it with what it may show; returns the epoch found.
-pub fn open_store(disk: MemoryDisk, expected: &Expected) -> Result<(Store<MemoryDisk>, u64), Trouble> {
+/// Opens the store of a disk and compares it with what it may show.
+pub fn open_store(disk: MemoryDisk, expected: &Expected) -> Result<(Store<MemoryDisk>, Recovery), Trouble> {
     let (mut store, recovery) =
         Store::open(disk).map_err(|e| Trouble::Lost(format!("the store does not open: {e}")))?;
-    let epoch = expected.check(&mut store, &recovery)?;
-    Ok((store, epoch))
+    expected.check(&mut store, &recovery)?;
+    Ok((store, recovery))
 }
 
 /// Opens the store of a disk and starts the keeper and the program over it.
