@@ -1,14 +1,15 @@
 //! Owns page-aligned memory for direct I/O.
 //!
-//! Large buffers are mappings of their own, on huge pages where the kernel has some: each direct request
-//! pins the pages under it, and one huge page is pinned faster than 512 small ones.
+//! Large buffers are mappings of their own, which cost nothing before they are used; the largest lie on
+//! huge pages where the kernel has some: each direct request pins the pages under it, and one huge page is
+//! pinned faster than 512 small ones.
 //!
 //! Invariants: the address and the length are multiples of [`ALIGNMENT`]; the bytes are always
 //! initialised. Does not know what the bytes mean.
 //!
 //! # Safety
 //!
-//! 1. A buffer shorter than [`HUGE_PAGE`] comes from `alloc_zeroed` with the layout of `len` bytes at
+//! 1. A buffer shorter than [`MAPPED_FROM`] comes from `alloc_zeroed` with the layout of `len` bytes at
 //!    [`ALIGNMENT`], and is freed once, with the same layout, by `Drop`. A longer one is an anonymous
 //!    mapping of `len` bytes at an address that the kernel chose, unmapped once by `Drop`.
 //! 2. The buffer is the only owner of its bytes: references into it follow Rust's own rules.
@@ -26,6 +27,9 @@ pub const ALIGNMENT: usize = 4096;
 /// Bytes of a huge page on the processors we know; only speed depends on it.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// Bytes from which a buffer is a mapping: the allocator would write its zeros, page by page.
+const MAPPED_FROM: usize = 1 << 20;
+
 /// A zeroed, page-aligned buffer: the only memory that direct I/O reads from or writes into.
 pub struct AlignedBuffer {
     start: NonNull<u8>,
@@ -37,11 +41,11 @@ impl AlignedBuffer {
     pub fn zeroed(len: usize) -> Self {
         assert!(len > 0 && len.is_multiple_of(ALIGNMENT), "direct I/O buffers are whole pages");
         let layout = Self::layout(len);
-        let start = if len < HUGE_PAGE {
+        let start = if len < MAPPED_FROM {
             // SAFETY: 1: the layout has a non-zero size, asserted above.
             unsafe { alloc_zeroed(layout) }
         } else {
-            map_huge(len)
+            map(len)
         };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
         Self { start, len }
@@ -80,7 +84,7 @@ impl DerefMut for AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        if self.len < HUGE_PAGE {
+        if self.len < MAPPED_FROM {
             // SAFETY: 1: allocated with this layout in `zeroed`.
             unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
         } else {
@@ -90,16 +94,18 @@ impl Drop for AlignedBuffer {
     }
 }
 
-/// Maps `len` zeroed bytes and asks for huge pages; null when there is no memory.
-fn map_huge(len: usize) -> *mut u8 {
+/// Maps `len` zeroed bytes, on huge pages if they fill some; null when there is no memory.
+fn map(len: usize) -> *mut u8 {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: 1: the kernel chooses a free range.
     let Ok(start) = (unsafe { mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE) }) else {
         return null_mut();
     };
-    // A kernel without huge pages refuses: small ones do as well, only slower.
-    // SAFETY: 1: the range was just mapped, and nothing else knows it.
-    let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
+    if len >= HUGE_PAGE {
+        // A kernel without huge pages refuses: small ones do as well, only slower.
+        // SAFETY: 1: the range was just mapped, and nothing else knows it.
+        let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
+    }
     start.cast()
 }
 
@@ -120,7 +126,7 @@ mod tests {
 
     #[test]
     fn buffers_of_every_size_are_aligned_zeroed_and_writable_to_the_end() {
-        for len in [ALIGNMENT, HUGE_PAGE - ALIGNMENT, HUGE_PAGE, 2 * HUGE_PAGE + ALIGNMENT] {
+        for len in [ALIGNMENT, MAPPED_FROM - ALIGNMENT, MAPPED_FROM, HUGE_PAGE, 2 * HUGE_PAGE + ALIGNMENT] {
             let mut buffer = AlignedBuffer::zeroed(len);
             assert_eq!((buffer.as_ptr() as usize % ALIGNMENT, buffer.len()), (0, len));
             assert!(buffer.iter().all(|byte| *byte == 0));
