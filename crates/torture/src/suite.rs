@@ -75,7 +75,14 @@ fn choose(options: &SuiteOptions) -> Result<Vec<&'static Trial>, String> {
     }
     let named = |list: &[String], trial: &Trial| list.iter().any(|name| name == trial.name);
     let wanted = |trial: &&Trial| options.only.is_empty() || named(&options.only, trial);
-    Ok(TRIALS.iter().filter(wanted).filter(|trial| !named(&options.without, trial)).collect())
+    let chosen = TRIALS.iter().filter(wanted).filter(|trial| !named(&options.without, trial));
+    let (chosen, left): (Vec<_>, Vec<_>) =
+        chosen.partition(|trial| options.size == Size::Ci || options.hours.is_some() || trial.fast > 0);
+    if !left.is_empty() {
+        let names: Vec<_> = left.iter().map(|trial| trial.name).collect();
+        println!("torture: not in the fast slice: {}", names.join(", "));
+    }
+    Ok(chosen)
 }
 
 fn job(trial: &'static Trial, options: &SuiteOptions, round: u64, soak: bool) -> Job {

@@ -9,6 +9,8 @@ mod victim;
 mod guard;
 mod io_nth;
 mod kill_client;
+mod models;
+mod simulated;
 mod store_crash;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +24,7 @@ use crate::outcome::Outcome;
 pub(crate) struct Trial {
     pub(crate) name: &'static str,
     pub(crate) promise: &'static str,
-    /// Tries in the fast slice, and in CI.
+    /// Tries in the fast slice, where 0 leaves it out, and in CI.
     pub(crate) fast: u64,
     pub(crate) ci: u64,
     /// A run at the CI count that takes longer than this hangs. The fast slice gets the same.
@@ -57,6 +59,60 @@ const fn seconds(seconds: u64) -> Duration {
 
 /// All trials, in the order in which they run.
 pub(crate) const TRIALS: &[Trial] = &[
+    Trial {
+        name: "crash",
+        promise: "after a power cut at any write the machine comes back to its last commit, whole",
+        fast: 3_000,
+        ci: 100_000,
+        limit: seconds(900),
+        alone: false,
+        run: simulated::crash,
+    },
+    Trial {
+        name: "enumerate",
+        promise: "no history of up to three operations, cut at any write, loses anything",
+        fast: 0,
+        ci: 20_000,
+        limit: seconds(600),
+        alone: false,
+        run: simulated::enumerate,
+    },
+    Trial {
+        name: "recrash",
+        promise: "a power cut inside recovery, and inside the next one, changes nothing",
+        fast: 550,
+        ci: 11_000,
+        limit: seconds(600),
+        alone: false,
+        run: simulated::recrash,
+    },
+    Trial {
+        name: "power",
+        promise: "a save ends in its window as long as SSD and battery are as described, and a missed one is called so",
+        fast: 500,
+        ci: 10_000,
+        limit: seconds(600),
+        alone: false,
+        run: simulated::power,
+    },
+    Trial {
+        name: "auditor",
+        promise: "dirty pages, counted without the ledger, never exceed the budget while it changes",
+        fast: 50_000,
+        ci: 1_000_000,
+        limit: seconds(600),
+        alone: false,
+        run: simulated::auditor,
+    },
+    Trial {
+        name: "models",
+        promise: "no schedule of threads breaks the words that client and keeper share",
+        fast: 0,
+        ci: 600_000,
+        limit: seconds(900),
+        alone: true,
+        run: models::run,
+    },
     Trial {
         name: "store_crash",
         promise: "after a power cut at any moment a store shows its last commit, exactly",
