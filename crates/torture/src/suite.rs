@@ -2,8 +2,9 @@
 //!
 //! Two trials that are one thread each run side by side; the others run alone.
 
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::args::{Size, SuiteOptions};
@@ -14,6 +15,9 @@ use crate::trials::{TRIALS, Trial, find};
 
 /// Trials that run side by side.
 const SIDE_BY_SIDE: usize = 2;
+
+/// So much of what a trial writes is kept: its outcome comes last.
+const LAST_WORDS_BYTES: usize = 16 << 10;
 
 /// How often running trials are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -130,7 +134,8 @@ pub(crate) fn run_jobs(mut waiting: Vec<Job>, environment: &[(&str, &str)]) -> R
 struct Running {
     job: Job,
     child: Child,
-    output: std::thread::JoinHandle<String>,
+    output: JoinHandle<String>,
+    complaints: JoinHandle<String>,
     began: Instant,
 }
 
@@ -143,16 +148,12 @@ impl Running {
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(if std::io::stderr().is_terminal() { Stdio::null() } else { Stdio::inherit() })
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        let mut stdout = child.stdout.take().ok_or("the trial has no standard output")?;
-        let output = std::thread::spawn(move || {
-            let mut text = String::new();
-            let _ = stdout.read_to_string(&mut text);
-            text
-        });
-        Ok(Self { job, child, output, began: Instant::now() })
+        let output = last_words(child.stdout.take());
+        let complaints = last_words(child.stderr.take());
+        Ok(Self { job, child, output, complaints, began: Instant::now() })
     }
 
     /// The outcome, when the process has ended or its time is up.
@@ -170,15 +171,33 @@ impl Running {
             outcome.hang(format!("not done after {} s", self.job.limit.as_secs()));
             return Ok(Some(outcome));
         };
-        let output = std::mem::replace(&mut self.output, std::thread::spawn(String::new));
-        let text = output.join().unwrap_or_default();
+        let text = heard(&mut self.output);
         match text.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
             Some(told) => outcome = told,
             None => {
                 outcome.tried = 1;
-                outcome.panic(format!("the trial ended without an outcome: {status}"));
+                let complaints = heard(&mut self.complaints);
+                outcome.panic(format!("the trial ended without an outcome: {status}\n{complaints}"));
             }
         }
         Ok(Some(outcome))
     }
+}
+
+/// Reads what a process writes, to its end, and keeps the last of it.
+fn last_words(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        let mut bytes = [0; 4096];
+        let mut stream = stream;
+        while let Some(count @ 1..) = stream.as_mut().and_then(|stream| stream.read(&mut bytes).ok()) {
+            kept.extend_from_slice(&bytes[..count]);
+            kept.drain(..kept.len().saturating_sub(LAST_WORDS_BYTES));
+        }
+        String::from_utf8_lossy(&kept).into_owned()
+    })
+}
+
+fn heard(words: &mut JoinHandle<String>) -> String {
+    std::mem::replace(words, std::thread::spawn(String::new)).join().unwrap_or_default()
 }

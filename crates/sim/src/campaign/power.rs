@@ -79,8 +79,8 @@ fn settings(seed: u64) -> Settings {
     Settings { checkpoint_interval_ms: 600_000, segment_pages: 16, ..super::histories::settings(seed) }
 }
 
-/// Makes `count` outages of healthy machines. `tried` counts outages; notes count the simulated hours, the outages outside
-/// the model, and what became of those.
+/// Makes `count` outages of healthy machines. `tried` counts outages; notes count the simulated hours,
+/// the outages outside the model, and what became of those.
 pub fn power(count: u64, seed: u64, progress: Progress<'_>) -> Tally {
     outages(count, seed, None, progress)
 }
