@@ -238,6 +238,10 @@ pub struct Status {
     pub last_commit_epoch: u64,
     /// Automatic checkpoints taken.
     pub checkpoints: u64,
+    /// Checkpoints that gave up, because a thread held pages announced or half granted.
+    pub checkpoints_given_up: u64,
+    /// Quiesce callbacks that did not end in time.
+    pub quiesces_missed: u64,
     /// Stores that nobody announced (checking mode).
     pub unannounced_stores: u64,
     /// Bytes of tracking memory in use: words, index, policy, queues, staging.

@@ -103,6 +103,8 @@ fn running(place: &Path, status: &Status) -> Answer {
             "last commit",
             format!("epoch {}, {} checkpoints in this session", status.last_commit_epoch, status.checkpoints),
         ),
+        ("checkpoints given up", status.checkpoints_given_up.to_string()),
+        ("quiesces missed", status.quiesces_missed.to_string()),
         ("client, keeper", format!("process {}, process {}", status.client_pid, status.keeper_pid)),
     ]);
     let json = json!({ "store": place, "running": true, "safe": safe, "verdict": first, "status": status });

@@ -106,6 +106,8 @@ impl<D: Disk> Keeper<D> {
             restore_pages_left: self.regions.iter().map(|region| u64::from(region.absent)).sum(),
             last_commit_epoch: store.last_commit.epoch.0,
             checkpoints: self.counters.checkpoints,
+            checkpoints_given_up: self.counters.checkpoints_given_up,
+            quiesces_missed: self.counters.quiesces_missed,
             unannounced_stores: load(&client.unannounced),
             tracking_bytes: self.tracking_bytes(),
             regions: self
