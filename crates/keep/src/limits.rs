@@ -44,6 +44,10 @@ pub const FREEZE_PATIENCE: Duration = Duration::from_millis(5);
 /// for it, and a page costs 1 µs.
 pub const CLIENT_PROTECTS: Duration = Duration::from_millis(500);
 
+/// How long the opening of a region that was closed a moment ago waits until its pages are on the SSD: a
+/// budget of 1 GiB at 100 MB/s. The keeper keeps on serving faults meanwhile.
+pub const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How often a client is asked to protect offered victims (mprotect). One notice takes some 30 µs.
 pub const CLIENT_PAUSE: Duration = Duration::from_micros(200);
 

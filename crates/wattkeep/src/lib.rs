@@ -120,7 +120,8 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the dirty budget: pages, bytes, or a percentage of the regions.
+    /// Sets the dirty budget: pages, bytes, or a percentage of the regions. Pages or bytes above what the
+    /// regions have are capped at that, until there are more.
     pub fn budget(mut self, budget: &str) -> Self {
         self.0.budget = Some(budget.to_owned());
         self
@@ -258,6 +259,7 @@ impl Region {
         self.0.grow(bytes)
     }
 
-    /// Unmaps the region. Stop using pointers into it before.
+    /// Unmaps the region. Stop using pointers into it before. [`Store::region`] opens it again: it waits
+    /// until what was stored is on the SSD, and reads it back from there.
     pub fn close(self) {}
 }

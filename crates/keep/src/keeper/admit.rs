@@ -5,31 +5,56 @@ use std::io;
 use wattkeep_store::disk::Disk;
 use wattkeep_store::{NewRegion, RegionMode};
 
-use super::engine::{Keeper, KeeperError};
+use super::complain::complain;
+use super::engine::{Keeper, KeeperError, Phase};
 use super::pages::KeptRegion;
 use super::place;
 use crate::control::block::PageRef;
 use crate::control::page_word::State;
-use crate::limits::{PAGE_SIZE, REGIONS_MAX, RESERVE_MIN_BYTES};
+use crate::limits::{DRAIN_PATIENCE, PAGE_SIZE, REGIONS_MAX, RESERVE_MIN_BYTES};
 use crate::page_table::PageTable;
 use crate::protocol::{RegionReply, RegionRequest};
 use crate::types::{FaultMode, RegionId, Tracking};
 
 impl<D: Disk> Keeper<D> {
-    /// Opens a region of the store, or makes it. The caller hands the descriptors on.
+    /// Opens a region of the store, or makes it. The caller hands the descriptors on. A region that was made
+    /// and cannot be opened is removed again.
     pub fn open_region(&mut self, request: &RegionRequest) -> Result<RegionReply, String> {
-        if self.regions.len() == REGIONS_MAX {
+        let place = self.regions.iter().position(|region| region.name == request.name);
+        if let Some(index) = place {
+            let region = &self.regions[index];
+            match (region.is_detached(), region.is_sealed()) {
+                (false, _) => {
+                    return Err(format!("region '{}' is open already in this program", request.name));
+                }
+                // It could not be mapped, and may be asked for again.
+                (true, false) => return Ok(reply(index, region)),
+                (true, true) => self.drain_closed(index)?,
+            }
+        } else if self.regions.len() == REGIONS_MAX {
             return Err(format!(
                 "a session maps at most {REGIONS_MAX} regions: open the store a second time later"
             ));
         }
-        if let Some(index) = self.regions.iter().position(|region| region.name == request.name) {
-            return self.open_again(index);
-        }
-        let id = match self.store.region_by_name(&request.name) {
-            Some(record) => record.id,
-            None => self.create_region(request)?,
+        let (id, made) = match self.store.region_by_name(&request.name) {
+            Some(record) => (record.id, false),
+            None => (self.create_region(request)?, true),
         };
+        let opened = self.open_stored(id, place, request);
+        match &opened {
+            Ok(reply) => self.regions[reply.index as usize].made_now = made,
+            Err(_) if made => self.unmake(id),
+            Err(_) => {}
+        }
+        opened
+    }
+
+    fn open_stored(
+        &mut self,
+        id: RegionId,
+        place: Option<usize>,
+        request: &RegionRequest,
+    ) -> Result<RegionReply, String> {
         self.apply_budget()?;
         let record = self.store.region(id).ok_or("the region vanished while it was opened")?;
         let tracking = match (record.mode, request.tracking) {
@@ -37,12 +62,14 @@ impl<D: Disk> Keeper<D> {
             (RegionMode::Explicit, Tracking::Checking) => Tracking::Checking,
             (RegionMode::Explicit, _) => Tracking::Explicit,
         };
-        let (pages, reserve, address) =
-            (record.pages, record.reserve_pages.max(record.pages), record.address);
-        let region = KeptRegion::create(id, &request.name, tracking, pages, reserve, address)
+        let reserve = record.reserve_pages.max(record.pages);
+        let region = KeptRegion::create(id, &request.name, tracking, record.pages, reserve, record.address)
             .map_err(|e| format!("no memory for region '{}': {e}", request.name))?;
-        self.regions.push(region);
-        let index = self.regions.len() - 1;
+        let index = place.unwrap_or(self.regions.len());
+        match self.regions.get_mut(index) {
+            Some(closed) => *closed = region,
+            None => self.regions.push(region),
+        }
         self.mark_absent(index);
         if self.options.fill_ahead || self.options.fault_mode == FaultMode::Mprotect {
             let lost_before = self.counters.lost_pages;
@@ -50,7 +77,7 @@ impl<D: Disk> Keeper<D> {
             let lost = self.counters.lost_pages - lost_before;
             if lost > 0 && self.options.fault_mode == FaultMode::Mprotect {
                 // Nothing faults on a page that reads as zeros.
-                self.regions.truncate(index);
+                self.regions[index].retire();
                 return Err(format!(
                     "{lost} pages of region '{}' are damaged in the store, and with fault mode mprotect they \
                      would read as zeros: run 'wattkeep check', then open with fault mode 'signal' or 'monitor'",
@@ -59,26 +86,37 @@ impl<D: Disk> Keeper<D> {
             }
         }
         self.store.mark_running().map_err(|e| e.to_string())?;
-        Ok(RegionReply { index: index as u32, pages, reserve_pages: reserve, address, tracking })
+        Ok(reply(index, &self.regions[index]))
     }
 
-    /// A region that could not be mapped may be asked for again. One that was mapped may not: its memory
-    /// is sealed against a second mapping.
-    fn open_again(&mut self, index: usize) -> Result<RegionReply, String> {
-        let region = &self.regions[index];
-        let name = &region.name;
-        match (region.is_detached(), region.is_sealed()) {
-            (true, false) => Ok(RegionReply {
-                index: index as u32,
-                pages: region.pages,
-                reserve_pages: region.reserve(),
-                address: region.address,
-                tracking: region.tracking,
-            }),
-            (true, true) => Err(format!(
-                "region '{name}' was closed: close the store and open it again to open the region again"
-            )),
-            (false, _) => Err(format!("region '{name}' is open already in this program")),
+    /// Waits until everything of a closed region is on the SSD: its memory is sealed against a second
+    /// mapping, so it is opened again with fresh memory, from the store.
+    fn drain_closed(&mut self, index: usize) -> Result<(), String> {
+        let deadline = self.clock.now() + DRAIN_PATIENCE;
+        while !self.regions[index].is_drained() {
+            let name = &self.regions[index].name;
+            if self.phase != Phase::Running {
+                return Err(format!(
+                    "region '{name}' was closed, and a save holds it: run 'wattkeep resume' first"
+                ));
+            }
+            if self.clock.now() > deadline {
+                return Err(format!("region '{name}' was closed and is still being written out: try again"));
+            }
+            if let Err(e) = self.turn() {
+                self.fail(&e);
+                return Err(e.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a region that was made a moment ago and could not be opened.
+    fn unmake(&mut self, id: RegionId) {
+        self.regions.retain(|region| region.id != id);
+        let removed = self.store.remove_region(id).map_err(|e| e.to_string());
+        if let Err(e) = removed.and_then(|()| self.apply_budget()) {
+            complain(&format!("a region that could not be opened was left in the store: {e}"));
         }
     }
 
@@ -88,6 +126,12 @@ impl<D: Disk> Keeper<D> {
             return Err("no such region in this session".into());
         };
         region.forget_client();
+        if region.made_now && !region.is_sealed() && index + 1 == self.regions.len() {
+            let id = self.regions[index].id;
+            self.unmake(id);
+            return Ok(());
+        }
+        let region = &self.regions[index];
         for page in 0..region.pages {
             if region.word(page).try_advance(State::Dirty, State::Queued).is_some() {
                 self.queue.push_back(PageRef { region: index as u32, page });
@@ -134,7 +178,7 @@ impl<D: Disk> Keeper<D> {
         let Some(region) = self.regions.get_mut(index) else {
             return Err(io::Error::other("no such region in this session").into());
         };
-        let filled = self.options.fill_ahead && table.is_some();
+        let filled = region.is_filled() && table.is_some();
         region.seal(table)?;
         if filled && region.tracking.protects() && !region.protect(0, region.pages) {
             return Err(io::Error::other("pages filled ahead cannot be protected").into());
@@ -166,6 +210,16 @@ impl<D: Disk> Keeper<D> {
         self.store.resize_region(region.id, pages).map_err(|e| e.to_string())?;
         region.set_pages(pages);
         self.apply_budget()
+    }
+}
+
+fn reply(index: usize, region: &KeptRegion) -> RegionReply {
+    RegionReply {
+        index: index as u32,
+        pages: region.pages,
+        reserve_pages: region.reserve(),
+        address: region.address,
+        tracking: region.tracking,
     }
 }
 

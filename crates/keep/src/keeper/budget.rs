@@ -25,7 +25,7 @@
 
 use std::fs;
 
-use wattkeep_power::spec::{self, BudgetSpec};
+use wattkeep_power::spec::{self, BudgetError, BudgetSpec};
 use wattkeep_store::disk::Disk;
 
 use super::engine::{Keeper, KeeperError};
@@ -38,27 +38,52 @@ pub const DEFAULT_BUDGET: &str = "10%";
 impl<D: Disk> Keeper<D> {
     /// Sets the budget from a person's words.
     pub fn set_budget_text(&mut self, text: &str) -> Result<(), String> {
-        let before =
-            std::mem::replace(&mut self.budget, spec::parse_budget(text).map_err(|e| e.to_string())?);
+        let asked = spec::parse_budget(text).map_err(|e| e.to_string())?;
+        if self.region_pages() > 0 {
+            // Said of the regions there are: more than they have is a mistake.
+            self.resolve(asked).map_err(|e| e.to_string())?;
+        }
+        let before = std::mem::replace(&mut self.budget, asked);
         self.apply_budget().inspect_err(|_| self.budget = before)
     }
 
-    /// Resolves the budget against the regions as they are now, and gives out permits.
+    fn region_pages(&self) -> u64 {
+        self.store.regions().iter().map(|region| u64::from(region.pages)).sum()
+    }
+
+    fn resolve(&self, budget: BudgetSpec) -> Result<u32, BudgetError> {
+        match budget.resolve(self.region_pages()) {
+            // A share of a very small region still is a page.
+            Err(BudgetError::BelowOnePage { .. }) if matches!(budget, BudgetSpec::Percent(_)) => Ok(1),
+            resolved => resolved,
+        }
+    }
+
+    /// Resolves the budget against the regions as they are now, and gives out permits. A session may name
+    /// a budget for more regions than there are yet: until then it is what these have.
     pub fn apply_budget(&mut self) -> Result<(), String> {
-        let region_pages: u64 = self.store.regions().iter().map(|region| u64::from(region.pages)).sum();
+        let region_pages = self.region_pages();
         if region_pages == 0 {
             return Ok(());
         }
-        let asked = match self.budget.resolve(region_pages) {
-            Ok(pages) => pages,
-            // A share of a very small region still is a page.
-            Err(spec::BudgetError::BelowOnePage { .. }) if matches!(self.budget, BudgetSpec::Percent(_)) => 1,
-            Err(e) => return Err(e.to_string()),
+        let mut note = None;
+        let asked = match self.resolve(self.budget) {
+            Err(BudgetError::AboveRegion { .. }) => {
+                note = Some(format!(
+                    "limited to {region_pages} pages: the budget of {} is above the regions there are",
+                    self.budget
+                ));
+                u32::try_from(region_pages).unwrap_or(u32::MAX)
+            }
+            resolved => resolved.map_err(|e| e.to_string())?,
         };
         let pages = self.mapping_limit().map_or(asked, |most| asked.min(most));
-        self.counters.budget_note = (pages < asked).then(|| {
-            format!("limited to {pages} pages by vm.max_map_count, because pages are tracked by mprotect")
-        });
+        if pages < asked {
+            note = Some(format!(
+                "limited to {pages} pages by vm.max_map_count, because pages are tracked by mprotect"
+            ));
+        }
+        self.counters.budget_note = note;
         // A lowered budget stops permits first: what is dirty beyond it still needs its place in the log.
         if pages < self.budget_pages {
             self.budget_pages = pages;

@@ -203,11 +203,14 @@ impl<D: Disk> Keeper<D> {
         let mut run: Vec<Placed> = Vec::with_capacity(read.len());
         for (slot, page) in read {
             let region = &self.regions[page.region as usize];
-            if region.word(page.page).load().state() != State::Absent {
+            let id = region.page_id(page.page);
+            // A read that began before the region was closed and opened again may be of an older version.
+            if region.word(page.page).load().state() != State::Absent || self.store.slot_of(id) != Some(slot)
+            {
                 continue;
             }
             let at = (slot - first_slot) as usize * PAGE_SIZE;
-            if !good || !self.store.verify(region.page_id(page.page), &buffer[at..at + PAGE_SIZE]) {
+            if !good || !self.store.verify(id, &buffer[at..at + PAGE_SIZE]) {
                 self.lose(page, slot);
                 continue;
             }

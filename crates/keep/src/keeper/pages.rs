@@ -90,6 +90,10 @@ pub struct KeptRegion {
     /// The client has no mapping of it any more.
     detached: bool,
     sealed: bool,
+    /// This session made it in the store, and nobody has mapped it yet.
+    pub made_now: bool,
+    /// Pages were filled before anybody mapped it: they are not protected yet.
+    filled: bool,
     /// A listed mark and a count of copies in flight, per page.
     notes: Vec<u8>,
     /// Pages not yet filled from the store.
@@ -125,6 +129,8 @@ impl KeptRegion {
             table: None,
             detached: false,
             sealed: false,
+            made_now: false,
+            filled: false,
             notes: vec![0; pages as usize],
             absent: 0,
         })
@@ -140,6 +146,7 @@ impl KeptRegion {
         self.table = table;
         self.detached = false;
         self.sealed = true;
+        self.made_now = false;
         self.memory.mapping.set_access(Access::Read)?;
         Ok(memfd::seal_writers(&self.memory_fd)?)
     }
@@ -148,6 +155,23 @@ impl KeptRegion {
     pub fn forget_client(&mut self) {
         self.table = None;
         self.detached = true;
+    }
+
+    /// Nobody maps this memory, now or later.
+    pub fn retire(&mut self) {
+        self.forget_client();
+        self.sealed = true;
+    }
+
+    /// Everything of it is on the SSD, and nothing under way.
+    pub fn is_drained(&self) -> bool {
+        (0..self.pages)
+            .all(|page| !self.word(page).load().state().holds_permit() && self.copies_in_flight(page) == 0)
+    }
+
+    /// Pages were filled before anybody mapped it.
+    pub fn is_filled(&self) -> bool {
+        self.filled
     }
 
     /// The client has no mapping of it any more.
@@ -241,7 +265,7 @@ impl KeptRegion {
     }
 
     /// Fills missing pages with `bytes`, whole pages, protected where the region protects.
-    pub fn fill(&self, page: u32, bytes: &[u8]) -> io::Result<()> {
+    pub fn fill(&mut self, page: u32, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let at = page as usize * PAGE_SIZE + done;
@@ -262,10 +286,11 @@ impl KeptRegion {
     }
 
     /// Before the client has the region, or after it let go: plain stores into memory that is ours alone.
-    fn fill_directly(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
+    fn fill_directly(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
         assert!(at + bytes.len() <= self.memory.mapping.len());
         // Mapped before the seal, so that the kernel lets us write again.
         self.memory.mapping.set_access(Access::ReadWrite)?;
+        self.filled = true;
         // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.mapping.start().add(at), bytes.len())
