@@ -114,6 +114,8 @@ pub struct Store<D: Disk> {
     pub(crate) writable: bool,
     /// What the digest of the last commit takes.
     pub(crate) digest_segments: std::ops::Range<u32>,
+    /// Why the digest behind the last close could not be written.
+    pub(crate) digest_failure: Option<String>,
     /// Events that were met while waiting for something else.
     pub(crate) ready: Vec<Event>,
     pub(crate) done: Vec<Completion>,
@@ -147,6 +149,7 @@ impl<D: Disk> Store<D> {
             poison: None,
             writable,
             digest_segments: 0..0,
+            digest_failure: None,
             ready: Vec::new(),
             done: Vec::new(),
             freeing_flush: None,
@@ -234,6 +237,12 @@ impl<D: Disk> Store<D> {
     /// Whether the latest version is the committed one.
     pub fn is_committed(&self, page: PageId) -> bool {
         self.index.is_committed(page)
+    }
+
+    /// Why the digest behind the last close could not be written. The close is durable all the same; the
+    /// store takes nothing more, and the next opening scans.
+    pub fn digest_failure(&self) -> Option<&str> {
+        self.digest_failure.as_deref()
     }
 
     /// The last commit.

@@ -163,6 +163,10 @@ impl<D: Disk> Keeper<D> {
     /// One turn of all stages. True when anything moved: then another turn is worth taking.
     pub fn turn(&mut self) -> Result<bool, KeeperError> {
         self.now = self.clock.now();
+        if self.counters.digest_failure.is_some() {
+            // The save holds everything, and the store takes nothing more.
+            return Ok(false);
+        }
         let mut moved = self.take_in_news();
         moved |= self.reap(Wait::No)?;
         self.fit_permits();
@@ -176,7 +180,14 @@ impl<D: Disk> Keeper<D> {
         }
         if std::mem::take(&mut self.digest_due) && self.phase == Phase::Saved {
             // Behind the save and its report: if the power goes first, the next opening scans.
-            moved |= self.store.write_digest()?;
+            match self.store.write_digest() {
+                Ok(written) => moved |= written,
+                Err(e) => {
+                    complain(&format!("the save is complete, but the digest of its index is not: {e}"));
+                    self.counters.digest_failure = Some(e.to_string());
+                    return Ok(false);
+                }
+            }
         }
         moved |= self.fill_ahead()?;
         Ok(moved)

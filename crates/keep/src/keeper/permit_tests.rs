@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use wattkeep_sim::disk::MemoryDisk;
+use wattkeep_sim::disk::{Cut, Fault, FaultKind, MemoryDisk};
 use wattkeep_sim::random::Random;
 use wattkeep_store::{CreateOptions, Store};
 
@@ -205,6 +205,27 @@ fn a_checkpoint_in_the_save_s_room_leaves_a_place_for_every_permit() {
         rig.keeper.save().expect("the save has its room");
         rig.keeper.resume().expect("resumes");
     }
+}
+
+/// The story: the digest behind a save could not be written, and the keeper said that it had failed.
+#[test]
+fn a_save_stays_saved_although_its_digest_fails() {
+    let mut rig = Rig::new(1);
+    rig.store_to_all();
+    rig.keeper.save().expect("a save");
+    let disk = rig.keeper.store.disk().clone();
+    disk.set_fault(Some(Fault { at: disk.requests(), kind: FaultKind::Io, for_ever: true }));
+    for _ in 0..3 {
+        rig.turn();
+        let status = rig.keeper.status(0);
+        assert_eq!(status.state, "saved", "{}", status.reason);
+        assert!(status.reason.contains("then the store failed"), "{}", status.reason);
+    }
+    assert!(rig.keeper.resume().is_err(), "nobody writes to a store that failed");
+    rig.keeper.close().expect("the save holds everything");
+    let disk = disk.after_cut(Cut::DropAll, 1);
+    let (_, recovery) = Store::open(disk).expect("whole");
+    assert!(recovery.clean && !recovery.by_digest);
 }
 
 /// Everything at once: budgets, checkpoints, cleaning, stores, by chance.

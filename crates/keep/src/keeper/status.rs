@@ -21,6 +21,8 @@ pub(super) struct Counters {
     pub(super) lost_pages: u64,
     /// Quiesce callbacks that did not end in time.
     pub(super) quiesces_missed: u64,
+    /// A save is complete, and its digest could not be written: the store failed behind it.
+    pub(super) digest_failure: Option<String>,
     /// Why the budget is not what was asked for.
     pub(super) budget_note: Option<String>,
     /// Checkpoints that ended, by the connection that asked.
@@ -36,9 +38,10 @@ impl<D: Disk> Keeper<D> {
     fn state(&self) -> (&'static str, String) {
         match &self.phase {
             Phase::Failed(cause) => ("failed", cause.clone()),
-            Phase::Saved => {
-                ("saved", "a save completed; writers wait for 'wattkeep resume' or a restart".into())
-            }
+            Phase::Saved => match &self.counters.digest_failure {
+                Some(cause) => ("saved", format!("a save completed; then the store failed: {cause}")),
+                None => ("saved", "a save completed; writers wait for 'wattkeep resume' or a restart".into()),
+            },
             Phase::Running => {
                 let permits = self.control.ledger.0.permits();
                 if permits.held > self.budget_pages {
