@@ -239,6 +239,23 @@ fn small_regions_open_one_by_one_under_an_absolute_budget() {
     assert!(store.status().expect("a status").max_dirty_pages <= 100);
 }
 
+/// A store instruction across a page border needs both pages at once: with one permit it would stall, and
+/// nobody would know why.
+#[test]
+fn the_status_names_the_danger_of_a_budget_of_one_page() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = open(directory.path());
+    let note = |store: &Store| store.status().expect("a status").reason;
+    let _explicit = store.region("e", RegionOptions::explicit().create(16 * 4096)).expect("a region");
+    store.set_budget("1").expect("a budget");
+    assert_eq!(note(&store), "", "explicit regions need one page at a time");
+    let _transparent = table(&store, "t", 16);
+    store.set_budget("1").expect("a budget");
+    assert!(note(&store).contains("page border"), "{}", note(&store));
+    store.set_budget("2").expect("a budget");
+    assert_eq!(note(&store), "");
+}
+
 #[test]
 fn a_region_that_cannot_be_opened_is_not_left_in_the_store() {
     let directory = tempfile::tempdir().expect("a directory");

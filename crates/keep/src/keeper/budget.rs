@@ -26,6 +26,7 @@
 use std::fs;
 
 use wattkeep_power::spec::{self, BudgetError, BudgetSpec};
+use wattkeep_store::RegionMode;
 use wattkeep_store::disk::Disk;
 
 use super::engine::{Keeper, KeeperError};
@@ -34,6 +35,9 @@ use crate::types::FaultMode;
 /// What a store gets whose operator named no budget: a tenth, as the paper's 11 % rounds to. It is a
 /// setting, not a promise: the status says that no battery stands behind it.
 pub const DEFAULT_BUDGET: &str = "10%";
+
+/// Pages that one store instruction may touch.
+const BORDER_PAGES: u32 = 2;
 
 impl<D: Disk> Keeper<D> {
     /// Sets the budget from a person's words.
@@ -82,6 +86,14 @@ impl<D: Disk> Keeper<D> {
             note = Some(format!(
                 "limited to {pages} pages by vm.max_map_count, because pages are tracked by mprotect"
             ));
+        }
+        let transparent = self.store.regions().iter().any(|region| region.mode == RegionMode::Transparent);
+        if pages < BORDER_PAGES && transparent {
+            note = Some(
+                "a store across a page border needs two pages at once, and waits for ever under a budget of one: \
+                 raise it with 'wattkeep budget'"
+                    .to_owned(),
+            );
         }
         self.counters.budget_note = note;
         // A lowered budget stops permits first: what is dirty beyond it still needs its place in the log.
