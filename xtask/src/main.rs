@@ -10,13 +10,15 @@ mod tidy;
 
 const USAGE: &str = "\
 usage: cargo xtask tidy             lint our own source: shape, unsafe, calls, imports, prose
-       cargo xtask models [name]    walk the models of client and keeper with loom and shuttle";
+       cargo xtask models [name]    walk the models of client and keeper with loom and shuttle
+       cargo xtask models planted   switch planted bugs on, one by one: the models must find each";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => in_workspace(tidy::run),
         ["models"] => in_workspace(|root| models::run(root, "")),
+        ["models", "planted"] => in_workspace(models::planted),
         ["models", name] => in_workspace(|root| models::run(root, name)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -106,6 +106,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/keep/src/client/region.rs",
         "crates/keep/src/control/mapped.rs",
         "crates/keep/src/keeper/pages.rs",
+        "crates/keep/src/models/table.rs",
         "crates/keep/src/page_table.rs",
         "crates/sim/src/page_table.rs",
         "crates/sys/src/buffer.rs",

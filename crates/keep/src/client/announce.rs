@@ -65,7 +65,8 @@ impl Tracked {
             State::Held => self.ask_keeper(page, now, Event::Urgent(self.page_ref(page))),
             State::Clean | State::Fresh => self.admit(page, now),
             State::Queued | State::Copying | State::InFlight => self.take_back(page, now),
-            State::Dirty | State::Granting | State::Protecting => Step::Again,
+            State::Granting | State::Protecting => self.let_other_finish(),
+            State::Dirty => Step::Again,
         };
         match step {
             Step::Done | Step::Again => Ok(()),
@@ -100,6 +101,7 @@ impl Tracked {
         if self.words.of(page).exchange(now, now.to(State::Dirty)) {
             self.shared.control.tell(Event::Dirtied(self.page_ref(page)));
             count(&self.shared.control.counters.rescued_pages, 1);
+            self.wake_keeper_when_short();
         }
         Step::Again
     }
@@ -114,6 +116,9 @@ impl Tracked {
             if self.shared.claim_victim(victim) {
                 self.shared.close_run(Some((victim, 1)));
             }
+        } else if self.shared.control.has_sleepers() {
+            // The keeper found nothing to clean while this page was pinned.
+            self.shared.wake_keeper();
         }
     }
 }

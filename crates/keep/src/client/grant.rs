@@ -15,6 +15,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use wattkeep_sys::mutant::planted;
+
 use super::guard::{Guard, Refusal};
 use super::predict::Predictor;
 use super::protect::{Shared, count};
@@ -177,7 +179,7 @@ impl Tracked {
         }
     }
 
-    fn let_other_finish(&self) -> Step {
+    pub(super) fn let_other_finish(&self) -> Step {
         yield_now();
         Step::Done
     }
@@ -224,7 +226,7 @@ impl Tracked {
             return Step::Again;
         }
         let from = now.state();
-        let opened = if control.freeze() != Freeze::None {
+        let opened = if control.freeze() != Freeze::None && !planted("freeze-seen-before-claim") {
             Err(Step::Wait)
         } else {
             self.open(page, run, from).map_err(Step::Failed)
@@ -251,7 +253,7 @@ impl Tracked {
     #[inline]
     pub(super) fn wake_keeper_when_short(&self) {
         let control = &*self.shared.control;
-        if control.ledger.0.permits().free() < control.ring_below() {
+        if control.ledger.0.permits().free() <= control.ring_at() {
             self.shared.wake_keeper();
         }
     }
@@ -299,6 +301,8 @@ impl Tracked {
             Err(refusal) => Step::Failed(refusal),
         };
         word.advance(State::Granting, State::Dirty);
+        // Meanwhile the page was no victim, and the keeper may have found no other.
+        self.wake_keeper_when_short();
         step
     }
 
@@ -325,6 +329,7 @@ impl Tracked {
         word.advance(State::Granting, state);
         control.tell(event);
         count(&control.counters.rescued_pages, 1);
+        self.wake_keeper_when_short();
         match opened {
             Ok(()) => Step::Done,
             Err(step) => step,
@@ -353,9 +358,10 @@ impl Tracked {
     pub fn wait_for_permit(&self) {
         let control = &*self.shared.control;
         self.shared.protect_victims(VICTIMS_RING);
-        self.shared.wake_keeper();
         let began = Instant::now();
         control.wait_for_progress(CLIENT_WAIT, || {
+            // Rung only now that we count as asleep: the keeper cleans for sleepers, and looks for them.
+            self.shared.wake_keeper();
             control.freeze() == Freeze::None && control.ledger.0.permits().free() > 0
         });
         count(&control.counters.permit_waits, 1);

@@ -15,6 +15,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use wattkeep_sys::mutant::planted;
+
 use super::grant::Tracked;
 use crate::control::block::{Control, Event, PageRef};
 use crate::control::page_word::State;
@@ -51,7 +53,7 @@ impl Shared {
     /// Ends [`Self::publish`] and waits until no thread uses the region any more.
     pub fn withdraw(&self, index: u32) {
         self.regions[index as usize].store(std::ptr::null_mut(), Ordering::SeqCst);
-        while self.visitors.load(Ordering::SeqCst) > 0 {
+        while self.visitors.load(Ordering::SeqCst) > 0 && !planted("withdrawn-while-visited") {
             yield_now();
         }
     }
@@ -159,7 +161,8 @@ impl Shared {
         let Some((first, pages)) = run else { return };
         let Some(tracked) = self.tracked(first.region) else { return };
         // SAFETY: 1: claimed pages of a published region.
-        let closed = unsafe { tracked.guard.close(tracked.address(first.page), pages) }.is_ok();
+        let closed = planted("queued-unclosed")
+            || unsafe { tracked.guard.close(tracked.address(first.page), pages) }.is_ok();
         for page in first.page..first.page + pages {
             if closed {
                 tracked.words.of(page).advance(State::Protecting, State::Queued);

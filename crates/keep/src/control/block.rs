@@ -10,6 +10,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use wattkeep_sys::mutant::planted;
+
 use super::ledger::Ledger;
 pub use super::mapped::{Control, Words};
 use super::primitives::{AtomicU32, AtomicU64, Ordering, fence, futex};
@@ -69,8 +71,8 @@ pub struct ControlBlock {
     keeper_asleep: AtomicU32,
     /// 1 when news did not fit into `events`: the keeper must read the page words.
     events_lost: AtomicU32,
-    /// Fewer free permits than this ring a napping keeper.
-    ring_below: AtomicU32,
+    /// So few free permits, or fewer, ring a napping keeper. 0: the last permit does.
+    ring_at: AtomicU32,
     /// The dirty budget. The ledger's limit is lower for the time that the log has less room.
     budget: AtomicU32,
     /// The permits.
@@ -179,18 +181,20 @@ impl ControlBlock {
 
     /// Wakes clients that wait for a permit or for the end of a freeze.
     pub fn announce_progress(&self) {
-        self.progress.fetch_add(1, Ordering::SeqCst);
+        self.progress.fetch_add(u32::from(!planted("progress-uncounted")), Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             let _ = futex::wake(&self.progress, u32::MAX >> 1);
         }
     }
 
     /// Somebody waits for a permit or for the end of a freeze.
+    #[inline]
     pub fn has_sleepers(&self) -> bool {
         self.sleepers.load(Ordering::SeqCst) > 0
     }
 
-    /// Sleeps until progress is announced, unless `ready` already holds. The caller looks again.
+    /// Sleeps until progress is announced, unless `ready` holds, which is asked when this thread already
+    /// counts as asleep. The caller looks again.
     pub fn wait_for_progress(&self, timeout: Duration, ready: impl Fn() -> bool) {
         self.client_falls_asleep();
         let seen = self.progress.load(Ordering::SeqCst);
@@ -210,15 +214,15 @@ impl ControlBlock {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Free permits below which a client rings the keeper.
+    /// So few free permits, or fewer, have a client ring the keeper.
     #[inline]
-    pub fn ring_below(&self) -> u32 {
-        self.ring_below.load(Ordering::Relaxed)
+    pub fn ring_at(&self) -> u32 {
+        self.ring_at.load(Ordering::Relaxed)
     }
 
-    /// Sets [`Self::ring_below`].
-    pub fn set_ring_below(&self, permits: u32) {
-        self.ring_below.store(permits, Ordering::Relaxed);
+    /// Sets [`Self::ring_at`].
+    pub fn set_ring_at(&self, permits: u32) {
+        self.ring_at.store(permits, Ordering::Relaxed);
     }
 
     /// The dirty budget in pages: what one announcement may ask for.
@@ -234,7 +238,7 @@ impl ControlBlock {
     /// Tells the keeper. A full queue loses the entry, not the fact: see [`Self::take_events_lost`].
     #[inline]
     pub fn tell(&self, event: Event) {
-        if !self.events.push(event.pack()) {
+        if !self.events.push(event.pack()) && !planted("lost-news-unmarked") {
             self.events_lost.store(1, Ordering::SeqCst);
         }
     }
@@ -264,7 +268,9 @@ impl ControlBlock {
     #[inline]
     pub fn wake_keeper(&self, bell: BorrowedFd<'_>) {
         // What was told must be visible before the keeper is seen awake.
-        fence(Ordering::SeqCst);
+        if !planted("bell-without-fence") {
+            fence(Ordering::SeqCst);
+        }
         if self.keeper_asleep.load(Ordering::SeqCst) != 0 && self.keeper_asleep.swap(0, Ordering::SeqCst) != 0
         {
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());

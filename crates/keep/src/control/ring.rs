@@ -7,6 +7,8 @@
 
 use std::array;
 
+use wattkeep_sys::mutant::planted;
+
 use super::primitives::{AtomicU32, AtomicU64, Ordering};
 
 #[repr(C)]
@@ -73,7 +75,9 @@ impl<const N: usize> Ring<N> {
             match self.tail.compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     cell.value.store(value, Ordering::Relaxed);
-                    cell.turn.store(next, Ordering::Release);
+                    let published =
+                        if planted("ring-unordered") { Ordering::Relaxed } else { Ordering::Release };
+                    cell.turn.store(next, published);
                     return true;
                 }
                 Err(seen) => tail = seen,

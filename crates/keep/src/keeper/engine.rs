@@ -229,7 +229,7 @@ impl<D: Disk> Keeper<D> {
         self.observe_epoch();
         // What one nap may dirty, twice: then a ring comes before the last permit goes.
         let limit = self.control.ledger.0.permits().limit;
-        self.control.set_ring_below((self.pressure.expected() as u32 + 16).min(limit.div_ceil(2)));
+        self.control.set_ring_at((self.pressure.expected() as u32 + 16).min(limit.div_ceil(2)));
         self.release_reserve()
     }
 

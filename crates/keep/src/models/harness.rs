@@ -65,6 +65,8 @@ fn run(name: &str, schedules: usize, model: impl Fn() + Send + Sync + 'static) -
     let mut config = Config::new();
     config.stack_size = 256 << 10;
     config.silence_warnings = true;
+    // The seed says it all.
+    config.failure_persistence = shuttle::FailurePersistence::None;
     config.max_steps = shuttle::MaxSteps::FailAfter(20_000);
     let model = Arc::new(model);
     let by_priority = Arc::clone(&model);

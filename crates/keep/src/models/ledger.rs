@@ -14,7 +14,8 @@ fn no_schedule_passes_the_limit_or_loses_a_permit() {
             let ledger = Arc::clone(&ledger);
             move || {
                 let taken = ledger.take(wanted);
-                assert!(taken <= wanted);
+                let held = ledger.permits().held;
+                assert!(taken <= wanted && held <= 2, "{held} held of at most 2");
                 ledger.give_back(taken);
             }
         };

@@ -5,9 +5,20 @@
 //! compiler may make, and so suits small models: the words and queues. *shuttle* draws schedules by
 //! chance, every access in one order, and suits whole stages. Run by `cargo xtask models`.
 
+mod arrival;
 mod bell;
+#[cfg(shuttle)]
+mod cuts;
 mod harness;
+#[cfg(shuttle)]
+mod keeping;
 mod ledger;
 #[cfg(shuttle)]
+mod machine;
+#[cfg(shuttle)]
 mod progress;
+#[cfg(shuttle)]
+mod regions;
 mod ring;
+#[cfg(shuttle)]
+mod table;
