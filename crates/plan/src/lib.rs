@@ -7,4 +7,13 @@
 /// One request of a trace, and the pages it touches.
 pub mod request;
 
+/// Which victim policy copies least: the engine's own and others, driven by traces.
+pub mod lab;
+
+/// What of a battery can be used, and which one to buy.
+pub mod battery;
+
+/// How long memory and SSD live under writes.
+pub mod lifetime;
+
 pub use request::{Access, Request};
