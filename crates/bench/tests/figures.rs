@@ -13,6 +13,7 @@ fn quick(directory: &std::path::Path) -> Options {
         directory: directory.to_owned(),
         quick: true,
         keeper: KeeperPlace::Thread,
+        ..Options::default()
     }
 }
 

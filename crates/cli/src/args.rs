@@ -272,7 +272,7 @@ pub(crate) struct DrillArgs {
     #[arg(long, value_enum, default_value_t = Mode::Transparent)]
     pub(crate) mode: Mode,
     /// Which page is cleaned next
-    #[arg(long, value_enum, default_value_t = Policy::SecondChance)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) policy: Policy,
     /// How first stores reach us; chosen by a self-test otherwise
     #[arg(long, value_enum)]
@@ -314,6 +314,9 @@ pub(crate) struct BenchArgs {
     /// Size of the region, where the benchmark has a choice
     #[arg(long, value_name = "S", value_parser = region_size)]
     pub(crate) size: Option<u64>,
+    /// Which page is cleaned next
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) policy: Policy,
     /// Directory on the SSD to measure
     #[arg(long, value_name = "D")]
     pub(crate) dir: Option<PathBuf>,
@@ -353,10 +356,13 @@ pub(crate) enum Mode {
 }
 
 /// Victim policies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Policy {
     /// First in, first out
     Fifo,
+    /// A small queue for pages written once, a main queue for the others
+    #[default]
+    S3Fifo,
     /// First in, first out, with a second chance for pages written again
     SecondChance,
     /// By a history of 64 epochs
@@ -367,6 +373,7 @@ impl From<Policy> for PolicyName {
     fn from(policy: Policy) -> Self {
         match policy {
             Policy::Fifo => Self::Fifo,
+            Policy::S3Fifo => Self::S3Fifo,
             Policy::SecondChance => Self::SecondChance,
             Policy::LeastRecentlyUpdated => Self::LeastRecentlyUpdated,
         }

@@ -68,7 +68,7 @@ fn uniform_is_kept_in_every_fault_mode() {
 
 #[test]
 fn sequential_is_kept_with_every_policy() {
-    for policy in ["fifo", "second-chance", "least-recently-updated"] {
+    for policy in ["fifo", "s3-fifo", "second-chance", "least-recently-updated"] {
         drill(&["--workload", "sequential", "--budget", "1MiB", "--policy", policy, "--no-unlimited"]);
     }
 }

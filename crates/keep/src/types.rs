@@ -48,13 +48,16 @@ impl std::fmt::Display for FaultMode {
 }
 
 /// Which page is cleaned next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
     /// First in, first out.
     Fifo,
     /// First in, first out, but a page that was written again gets a second chance.
     SecondChance,
+    /// A small queue for pages written once, a main queue for the others.
+    #[default]
+    S3Fifo,
     /// The paper's: least recently updated, by a 64-epoch history.
     LeastRecentlyUpdated,
 }

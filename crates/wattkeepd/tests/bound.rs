@@ -12,8 +12,8 @@ use common::{Random, get, options, pages, put, put_announced, within};
 use wattkeep::{FaultMode, KeeperPlace, PolicyName, Region, RegionOptions, Store, Tracking};
 
 const PAGES: usize = 300;
-const POLICIES: [PolicyName; 3] =
-    [PolicyName::Fifo, PolicyName::SecondChance, PolicyName::LeastRecentlyUpdated];
+const POLICIES: [PolicyName; 4] =
+    [PolicyName::Fifo, PolicyName::S3Fifo, PolicyName::SecondChance, PolicyName::LeastRecentlyUpdated];
 
 /// Each writer has a slot of its own in every page, and remembers what it stored there.
 struct Writer<'a> {

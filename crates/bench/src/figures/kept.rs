@@ -48,6 +48,7 @@ impl Kept {
             .create_if_missing(true)
             .budget(budget)
             .keeper(bench.keeper)
+            .policy(bench.policy)
             .checkpoint_interval_ms(0)
             .open(bench.scratch.path().join(name))?;
         let options = match tracking {

@@ -32,7 +32,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use wattkeep::KeeperPlace;
+use wattkeep::{KeeperPlace, PolicyName};
 
 use crate::measure::{Figure, Reach, Report, Rounds};
 
@@ -57,6 +57,8 @@ pub struct Options {
     pub quick: bool,
     /// Where the keepers run. Figures are those of processes; a thread is for tests.
     pub keeper: KeeperPlace,
+    /// Which page is cleaned next.
+    pub policy: PolicyName,
 }
 
 impl Default for Options {
@@ -67,6 +69,7 @@ impl Default for Options {
             directory: PathBuf::from("."),
             quick: false,
             keeper: KeeperPlace::Process,
+            policy: PolicyName::default(),
         }
     }
 }
@@ -167,6 +170,7 @@ struct Bench {
     /// How long a workload runs before it is measured.
     warm_up: Duration,
     keeper: KeeperPlace,
+    policy: PolicyName,
     quick: bool,
     /// The one figure to measure; all of the benchmark's where there is none.
     only: Option<String>,
@@ -192,6 +196,7 @@ impl Bench {
             slice: Duration::from_millis(slice_ms),
             warm_up: Duration::from_millis(warm_up_ms),
             keeper: options.keeper,
+            policy: options.policy,
             quick: options.quick,
             only: None,
             bounds: Rounds::default(),

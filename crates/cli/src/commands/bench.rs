@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::progress;
 
 pub(crate) fn run(args: &BenchArgs, _output: Output) -> Result<Answer, Failure> {
-    let mut options = Options::default();
+    let mut options = Options { policy: args.policy.into(), ..Options::default() };
     if let Some(rounds) = args.rounds {
         options.rounds = rounds;
     }

@@ -53,7 +53,7 @@ impl Default for OpenOptions {
         Self {
             create_if_missing: false,
             budget: None,
-            policy: PolicyName::SecondChance,
+            policy: PolicyName::default(),
             checkpoint_interval_ms: 60_000,
             quiesce: None,
             quiesce_ms: 100,

@@ -10,6 +10,7 @@
 pub mod fifo;
 pub mod history;
 pub mod pressure;
+pub mod s3_fifo;
 pub mod second_chance;
 
 use crate::control::block::PageRef;
@@ -71,6 +72,7 @@ pub trait VictimPolicy: Send {
 pub fn policy(name: PolicyName) -> Box<dyn VictimPolicy> {
     match name {
         PolicyName::Fifo => Box::new(fifo::Fifo::default()),
+        PolicyName::S3Fifo => Box::new(s3_fifo::S3Fifo::default()),
         PolicyName::SecondChance => Box::new(second_chance::SecondChance::default()),
         PolicyName::LeastRecentlyUpdated => Box::new(history::LeastRecentlyUpdated::default()),
     }

@@ -7,7 +7,6 @@ use wattkeep_keep::victim::{self, VictimPolicy};
 
 use super::policies::clock::Clock;
 use super::policies::refault::Refault;
-use super::policies::s3fifo::S3Fifo;
 use super::policies::sampling::Sampling;
 use super::policies::sieve::Sieve;
 use super::writes::EpochRule;
@@ -80,7 +79,7 @@ pub fn all() -> Vec<Contender> {
         policy("second-chance", || victim::policy(PolicyName::SecondChance)),
         policy("clock", || Box::new(Clock::default())),
         policy("refault", || Box::new(Refault::default())),
-        policy("s3-fifo", || Box::new(S3Fifo::default())),
+        policy("s3-fifo", || victim::policy(PolicyName::S3Fifo)),
         policy("sieve", || Box::new(Sieve::default())),
         policy("sampling", || Box::new(Sampling::default())),
     ]

@@ -2,7 +2,6 @@
 
 pub mod clock;
 pub mod refault;
-pub mod s3fifo;
 pub mod sampling;
 pub mod sieve;
 
