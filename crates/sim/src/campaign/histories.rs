@@ -15,11 +15,12 @@ const STEPS: usize = 120;
 /// The machine of a seed: policies, budgets and intervals differ.
 pub fn settings(seed: u64) -> Settings {
     let mut random = Random::new(seed ^ 0x5E77);
-    let policies = [PolicyName::Fifo, PolicyName::SecondChance, PolicyName::LeastRecentlyUpdated];
+    let policies =
+        [PolicyName::Fifo, PolicyName::S3Fifo, PolicyName::SecondChance, PolicyName::LeastRecentlyUpdated];
     Settings {
         budget: 2 + random.below(9) as u32,
         segment_pages: 8 << random.below(2),
-        policy: policies[random.below(3) as usize],
+        policy: policies[random.below(policies.len() as u64) as usize],
         checkpoint_interval_ms: if random.chance(1, 3) { 20 } else { 0 },
         fill_ahead: random.chance(1, 6),
         ..Settings::default()
