@@ -139,6 +139,9 @@ impl UringDisk {
             }
             _ => FileError::Io { directory: directory.to_owned(), what: "lock the store", source },
         })?;
+        if !is_named(&file, path) {
+            return Err(FileError::InUse { directory: directory.to_owned() });
+        }
         Self::over(directory, file)
     }
 
@@ -178,6 +181,14 @@ impl UringDisk {
         }
         failed.map_or(Ok(()), Err)
     }
+}
+
+/// Whether the open file still has this name. A lock is had only after the file was opened: whoever held
+/// it until then may have renamed the file meanwhile.
+fn is_named(file: &OwnedFd, path: &Path) -> bool {
+    let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    let ours = rustix::fs::fstat(file).map(identity);
+    ours.is_ok() && ours == rustix::fs::lstat(path).map(identity)
 }
 
 fn open_error(directory: &Path, errno: Errno) -> FileError {
@@ -316,5 +327,26 @@ fn io_error(directory: &Path, what: &'static str, source: io::Error) -> FileErro
         io::ErrorKind::ReadOnlyFilesystem => FileError::ReadOnlyFileSystem { directory },
         io::ErrorKind::AlreadyExists => FileError::Exists { directory },
         _ => FileError::Io { directory, what, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The story: whoever makes a store opens the unfinished file, then locks it. Another maker could
+    /// finish in between, name the file, end, and so give up its lock: the second one then emptied a
+    /// store that was in use already.
+    #[test]
+    fn a_file_that_was_renamed_before_its_lock_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = unfinished_file(directory.path());
+        std::fs::write(&path, b"unfinished").unwrap();
+        let opened: OwnedFd = std::fs::File::open(&path).unwrap().into();
+        assert!(is_named(&opened, &path));
+        publish(directory.path(), &path).unwrap();
+        assert!(!is_named(&opened, &path));
+        std::fs::write(&path, b"the next one").unwrap();
+        assert!(!is_named(&opened, &path));
     }
 }

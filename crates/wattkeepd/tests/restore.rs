@@ -283,3 +283,17 @@ fn one_copy_may_fault_on_two_regions() {
         check(&to, |_| None);
     }
 }
+
+/// The story: a program that was killed while its keeper made the store, and was started again at once,
+/// was told that another process had the store. An opening waited for a store in use, not for one in the
+/// making.
+#[test]
+fn an_opening_waits_for_whoever_makes_the_store() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let path = directory.path().join("store");
+            scope.spawn(move || options().open(path).expect("opens").close().expect("closes"));
+        }
+    });
+}

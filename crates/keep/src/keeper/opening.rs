@@ -23,22 +23,27 @@ pub(super) fn open_store(
     directory: &Path,
     options: &SessionOptions,
 ) -> Result<(Store<UringDisk>, Option<String>), String> {
-    if options.create_if_missing && !store_file(directory).exists() {
-        let store = Store::create_in(directory, &mut CreateOptions::default()).map_err(|e| e.to_string())?;
-        return Ok((store, None));
-    }
     let began = Instant::now();
     let worth_waiting =
         || began.elapsed() < RESTART_PATIENCE || began.elapsed() < LOCK_PATIENCE && is_draining(directory);
-    let disk = loop {
-        match UringDisk::open(directory) {
-            Err(FileError::InUse { .. }) if worth_waiting() => {
+    loop {
+        let opened = match options.create_if_missing && !store_file(directory).exists() {
+            true => Store::create_in(directory, &mut CreateOptions::default()).map(|store| Ok((store, None))),
+            false => UringDisk::open(directory).map(recover),
+        };
+        match opened {
+            Ok(store) => return store,
+            // The keeper of a killed program may be writing it out, or just now making it.
+            Err(FileError::InUse { .. } | FileError::Exists { .. }) if worth_waiting() => {
                 std::thread::yield_now();
                 let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 5_000_000 });
             }
-            other => break other.map_err(|e| e.to_string())?,
+            Err(e) => return Err(e.to_string()),
         }
-    };
+    }
+}
+
+fn recover(disk: UringDisk) -> Result<(Store<UringDisk>, Option<String>), String> {
     let (store, recovery) = Store::open(disk).map_err(|e| e.to_string())?;
     Ok((store, Some(describe(&recovery))))
 }
