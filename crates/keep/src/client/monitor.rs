@@ -83,7 +83,9 @@ fn answer(target: Target, later: &mpsc::Sender<(u32, Fault)>, stop: &OwnedFd) {
             return;
         }
         while let Ok(Some(fault)) = uffd::next_fault(fd) {
-            let Some(page) = tracked.page_of(fault.address) else { continue };
+            let Some(page) = tracked.page_of(fault.address) else {
+                die("wattkeep: an access behind the end of a region\n")
+            };
             tracked.count_fault();
             match tracked.try_resolve(page, fault.write) {
                 Some(outcome) => finish(fd, page, fault, outcome),
@@ -116,12 +118,14 @@ fn finish(fd: BorrowedFd<'_>, page: u32, fault: Fault, outcome: Outcome) {
         // SAFETY: 1: a page of the region. Several threads may wait on one page, and a page
         // found open already woke nobody.
         Outcome::Resolved => drop(unsafe { uffd::wake(fd, fault.address, PAGE_SIZE) }),
-        failed => {
-            let text = format!("wattkeep: page {page} cannot be handed out: {}\n", says(failed));
-            let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
-            std::process::abort();
-        }
+        failed => die(&format!("wattkeep: page {page} cannot be handed out: {}\n", says(failed))),
     }
+}
+
+/// Ends the process without unwinding, after one line on standard error.
+fn die(line: &str) -> ! {
+    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+    std::process::abort()
 }
 
 fn says(failed: Outcome) -> &'static str {
