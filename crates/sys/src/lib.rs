@@ -8,6 +8,7 @@ pub mod futex;
 pub mod map;
 pub mod memfd;
 pub mod mutant;
+pub mod pagemap;
 pub mod signal;
 pub mod socket;
 pub mod uffd;

@@ -20,6 +20,8 @@ use rustix::mm::{
     Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags, madvise, mlock_with, mmap, mprotect, munmap,
 };
 
+use crate::mutant::planted;
+
 /// What the mapping's own process may do with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -80,6 +82,9 @@ impl Mapping {
 
     /// Keeps the range out of forked children: a child must crash on it, not write untracked.
     pub fn hide_from_children(&self) -> Result<()> {
+        if planted("child-shares-region") {
+            return Ok(());
+        }
         // SAFETY: 3.
         unsafe { madvise(self.start.cast(), self.len, Advice::LinuxDontFork) }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::trials::Assignment;
+use crate::trials::escape::CaseOptions;
 use crate::trials::subject::SubjectOptions;
 
 /// Tries to lose data, and counts what was lost.
@@ -36,6 +37,9 @@ enum Command {
     /// The program that is killed in the trials of processes.
     #[command(hide = true)]
     Subject(SubjectOptions),
+    /// One case of the trial 'escape', in a process of its own.
+    #[command(hide = true)]
+    EscapeCase(CaseOptions),
 }
 
 /// How much of each trial.
@@ -95,6 +99,7 @@ pub(crate) enum Action {
     Trial(Assignment),
     Mutants(MutantOptions),
     Subject(SubjectOptions),
+    EscapeCase(CaseOptions),
 }
 
 impl Args {
@@ -105,6 +110,7 @@ impl Args {
             Some(Command::Trial(assignment)) => Action::Trial(assignment),
             Some(Command::Mutants(options)) => Action::Mutants(options),
             Some(Command::Subject(options)) => Action::Subject(options),
+            Some(Command::EscapeCase(options)) => Action::EscapeCase(options),
         }
     }
 }

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Action::Trial(assignment) => trials::run(&assignment),
         Action::Mutants(options) => mutants::run(&options),
         Action::Subject(options) => trials::subject::run(&options),
+        Action::EscapeCase(options) => trials::escape::run_case(&options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -53,6 +53,51 @@ const MUTANTS: &[Mutant] = &[
         bug: "a write of fewer bytes than asked counts as a write",
         trials: &[("io_nth", 1_500)],
     },
+    Mutant {
+        name: "unsealed-memfd",
+        bug: "the memory of a region is never sealed",
+        trials: &[("escape", 12)],
+    },
+    Mutant {
+        name: "child-shares-region",
+        bug: "a forked child inherits the mapping, and not the protection",
+        trials: &[("escape", 12)],
+    },
+    Mutant {
+        name: "fail-open",
+        bug: "the death of the keeper lifts the budget instead of stopping the writers",
+        trials: &[("kill_keeper", 5)],
+    },
+    Mutant {
+        name: "torn-cut",
+        bug: "a page of a checkpoint may be written before it is copied",
+        trials: &[("kill_keeper", 60)],
+    },
+    Mutant {
+        name: "budget-plus-one",
+        bug: "the ledger lets one page more become dirty than the budget has",
+        trials: &[("auditor_live", 300)],
+    },
+    Mutant {
+        name: "permit-back-before-ack",
+        bug: "a permit comes back when a copy departs, not when it is on the SSD",
+        trials: &[("auditor_live", 600)],
+    },
+    Mutant {
+        name: "protect-after-copy",
+        bug: "a page is copied first and protected afterwards",
+        trials: &[("auditor_live", 300), ("kill_client", 40)],
+    },
+    Mutant {
+        name: "freeze-forgets-a-region",
+        bug: "a cut leaves the first region out",
+        trials: &[("kill_client", 12)],
+    },
+    Mutant {
+        name: "drain-forgets-a-dead-program",
+        bug: "the keeper of a killed program ends without writing its pages out",
+        trials: &[("kill_client", 12)],
+    },
 ];
 
 /// How the trials did.

@@ -112,9 +112,11 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/sys/src/buffer.rs",
         "crates/sys/src/file.rs",
         "crates/sys/src/map.rs",
+        "crates/sys/src/pagemap.rs",
         "crates/sys/src/signal.rs",
         "crates/sys/src/uffd.rs",
         "crates/sys/src/uring.rs",
+        "crates/torture/src/trials/raw.rs",
         "crates/torture/src/trials/stamps.rs",
     ],
     banned_calls: &[

@@ -173,6 +173,7 @@ impl Tracked {
             (_, _) if !write => Step::Done,
             (State::Dirty, _) => self.reopen(page, now),
             (State::Granting | State::Protecting, _) => self.let_other_finish(),
+            (State::Held, _) if planted("torn-cut") => self.rescue(page, now),
             (State::Held, _) => self.ask_keeper(page, now, Event::Urgent(self.page_ref(page))),
             (State::Clean | State::Fresh, _) => self.grant(page, now),
             (State::Queued | State::Copying | State::InFlight, _) => self.rescue(page, now),

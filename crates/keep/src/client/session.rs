@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use wattkeep_sys::mutant::planted;
 use wattkeep_sys::signal::{self, FaultSignal};
 use wattkeep_sys::socket;
 
@@ -374,7 +375,11 @@ fn serve(
             let _ = socket::send(&notices, &answer, &[]);
         }
         if !closing.load(Ordering::SeqCst) {
-            shared.control.set_freeze(Freeze::Closed);
+            if planted("fail-open") {
+                shared.control.ledger.0.set_limit(u32::MAX);
+            } else {
+                shared.control.set_freeze(Freeze::Closed);
+            }
             say(
                 "wattkeep: the keeper ended unexpectedly: stores to clean pages wait for ever, nothing is written \
                  untracked; end this program, then run 'wattkeep check' on the store",

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use wattkeep_store::disk::Disk;
 use wattkeep_store::{Begin, CommitKind, Purpose};
+use wattkeep_sys::mutant::planted;
 
 use super::engine::{Keeper, KeeperError};
 use super::pages::KeptRegion;
@@ -67,7 +68,8 @@ pub(super) struct Freezing {
 
 impl Freezing {
     pub(super) fn new(cut: Cut) -> Self {
-        Self { cut, region: 0, next: 0, patience: FREEZE_PATIENCE, frozen: Frozen::default() }
+        let region = usize::from(planted("freeze-forgets-a-region"));
+        Self { cut, region, next: 0, patience: FREEZE_PATIENCE, frozen: Frozen::default() }
     }
 }
 

@@ -16,6 +16,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use wattkeep_power::spec;
 use wattkeep_store::UringDisk;
 use wattkeep_store::disk::Disk;
+use wattkeep_sys::mutant::planted;
 use wattkeep_sys::socket;
 
 use super::budget::DEFAULT_BUDGET;
@@ -371,6 +372,9 @@ impl Server {
     /// The client let go, or died: drain, commit, end.
     fn end(&mut self, asker: Option<&OwnedFd>) -> Next {
         self.keeper.client.notices = None;
+        if asker.is_none() && planted("drain-forgets-a-dead-program") {
+            return Next::End;
+        }
         let answer = match self.keeper.failure().map(str::to_owned) {
             Some(cause) => Reply::Failed { message: cause },
             None => match self.keeper.close() {

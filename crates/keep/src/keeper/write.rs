@@ -130,10 +130,14 @@ impl<D: Disk> Keeper<D> {
     /// Decides on the copy of a page whose word was `claimed` before it was made.
     pub(super) fn settle_copy(&mut self, page: PageRef, claimed: Word, checksum: Checksum) -> Settled {
         let region = &mut self.regions[page.region as usize];
+        if planted("protect-after-copy") {
+            region.protect(page.page, 1);
+        }
         // An older copy in flight would become the store's version after this comparison.
         let settled = region.copies_in_flight(page.page) == 0;
         let unchanged = settled && self.store.stored_checksum(region.page_id(page.page)) == Some(checksum);
-        let next = claimed.to(if unchanged { State::Clean } else { State::InFlight });
+        let early = planted("permit-back-before-ack");
+        let next = claimed.to(if unchanged || early { State::Clean } else { State::InFlight });
         let word = region.word(page.page);
         let mut held = claimed;
         while !word.exchange(held, next) {
@@ -150,6 +154,10 @@ impl<D: Disk> Keeper<D> {
         if unchanged {
             self.counters.unchanged_pages += 1;
             return Settled::Unchanged;
+        }
+        if early {
+            self.give_back(1);
+            return Settled::Departs(AS_IT_STOOD);
         }
         region.copy_departs(page.page);
         Settled::Departs(next.0)

@@ -2,16 +2,25 @@
 //!
 //! A trial is a row of [`TRIALS`] and a file beside this one.
 
+mod lab;
+mod log_reader;
+mod outside;
+mod raw;
+mod small_disk;
 mod stamps;
 pub(crate) mod subject;
 mod victim;
 
+mod auditor_live;
+pub(crate) mod escape;
 mod guard;
 mod io_nth;
 mod kill_client;
+mod kill_keeper;
 mod models;
 mod simulated;
 mod store_crash;
+mod thin;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -139,6 +148,42 @@ pub(crate) const TRIALS: &[Trial] = &[
         limit: seconds(300),
         alone: true,
         run: kill_client::run,
+    },
+    Trial {
+        name: "kill_keeper",
+        promise: "the death of the keeper stops the writers, and the store opens as its last checkpoint",
+        fast: 20,
+        ci: 500,
+        limit: seconds(300),
+        alone: true,
+        run: kill_keeper::run,
+    },
+    Trial {
+        name: "auditor_live",
+        promise: "at every instant no more pages are unsaved than the budget, counted from outside",
+        fast: 400,
+        ci: 7_000,
+        limit: seconds(300),
+        alone: true,
+        run: auditor_live::run,
+    },
+    Trial {
+        name: "escape",
+        promise: "every known way around the protection does what the documents say",
+        fast: escape::ROWS,
+        ci: escape::ROWS,
+        limit: seconds(200),
+        alone: true,
+        run: escape::run,
+    },
+    Trial {
+        name: "thin",
+        promise: "a disk that fills up loses nothing that was promised",
+        fast: 4,
+        ci: 20,
+        limit: seconds(200),
+        alone: true,
+        run: thin::run,
     },
 ];
 

@@ -39,10 +39,7 @@ impl Stamps {
 
     /// Stores a stamp. The region was told of it where it must be.
     pub(crate) fn store(&self, region: &Region, thread: u64, number: u64) {
-        let slot = self.slot(thread, number) as usize;
-        assert!((slot + 1) * 8 <= region.len());
-        // SAFETY: 1: asserted.
-        unsafe { region.as_ptr().cast::<u64>().add(slot).write_volatile(number << 8 | thread) }
+        put(region, self.slot(thread, number), number << 8 | thread);
     }
 
     /// The highest stamp of each thread, when the image is exact for all.
@@ -70,6 +67,13 @@ impl Stamps {
         }
         Ok(highest)
     }
+}
+
+/// Stores to a slot of a mapped region.
+pub(crate) fn put(region: &Region, slot: u64, value: u64) {
+    assert!((slot as usize + 1) * 8 <= region.len());
+    // SAFETY: 1: asserted.
+    unsafe { region.as_ptr().cast::<u64>().add(slot as usize).write_volatile(value) }
 }
 
 /// Loads a slot of a mapped region.

@@ -1,8 +1,10 @@
 //! The program that is killed: stores stamps in a region until somebody ends it, and says how far it is.
 //!
 //! It first verifies what the last one left. It speaks in lines:
-//! `keeper PID`, `found T K` for each thread, `at T K` again and again, `checkpoint T K` after each
-//! checkpoint (every store up to K is in it), `wrong WHY` when the image is not exact.
+//! `keeper PID`, `recovered WHAT`, `found T K` for each thread, `at T K` again and again, `checkpoint T K` after each
+//! checkpoint (every store up to K is in it), `wrong WHY` when the image is not exact; `forked PID`,
+//! `region K` when K regions beside the first hold their mark, `grown PAGES` or `not-grown WHY`,
+//! `keeper-gone` when a request found none.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,7 +14,11 @@ use std::time::Duration;
 use clap::Args;
 use wattkeep::{FaultMode, Region, RegionOptions, Store};
 
-use super::stamps::{Stamps, load};
+use super::raw;
+use super::stamps::{Stamps, load, put};
+
+/// Pages of a region beside the first.
+const BESIDE_PAGES: u64 = 8;
 
 /// What the program does.
 #[derive(Clone, Debug, Args)]
@@ -43,9 +49,21 @@ pub(crate) struct SubjectOptions {
     /// Milliseconds between two words about how far it is.
     #[arg(long, default_value_t = 1)]
     pub(crate) tell_ms: u64,
+    /// Forks a child first, which sleeps.
+    #[arg(long)]
+    pub(crate) fork: bool,
+    /// Regions beside the first that are known to be there.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) regions_known: u64,
+    /// Regions beside the first to make, the known ones counted.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) regions: u64,
+    /// Pages that the first region is to grow to while threads store; 0: it stays.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) grow_pages: u64,
 }
 
-fn fault_mode(name: &str) -> Result<FaultMode, String> {
+pub(crate) fn fault_mode(name: &str) -> Result<FaultMode, String> {
     [FaultMode::Signal, FaultMode::Mprotect, FaultMode::Monitor]
         .into_iter()
         .find(|mode| mode.to_string() == name)
@@ -63,23 +81,39 @@ pub(crate) fn run(options: &SubjectOptions) -> Result<bool, String> {
         .open(&options.directory);
     let store = opened.map_err(|e| e.to_string())?;
     say(format_args!("keeper {}", store.keeper_pid()));
+    say(format_args!("recovered {}", store.recovered().unwrap_or("a new store")));
     let tracking = if options.explicit { RegionOptions::explicit() } else { RegionOptions::transparent() };
+    if options.fork {
+        say(format_args!("forked {}", raw::fork_sleeper()));
+    }
     let region = store
         .region("stamps", tracking.create(options.pages * wattkeep::PAGE_SIZE as u64))
         .map_err(|e| e.to_string())?;
     let found = match stamps.verify(|slot| load(&region, slot)) {
         Ok(found) => found,
         Err(cause) => {
-            say(format_args!("wrong {cause}; recovered: {}", store.recovered().unwrap_or("a new store")));
+            say(format_args!("wrong {cause}"));
             return Ok(false);
         }
     };
     found.iter().enumerate().for_each(|(thread, number)| say(format_args!("found {thread} {number}")));
+    let mut beside = Vec::new();
+    for number in 0..options.regions_known {
+        beside.push(region_beside(&store, number)?);
+        if load(&beside[number as usize], 0) != number + 1 {
+            say(format_args!("wrong region {number} beside the first has lost its mark"));
+            return Ok(false);
+        }
+    }
     let counters: Vec<AtomicU64> = found.into_iter().map(AtomicU64::new).collect();
     std::thread::scope(|scope| {
         for thread in 0..options.threads {
             let (counters, region) = (&counters, &region);
             scope.spawn(move || write_for_ever(&stamps, region, thread, &counters[thread as usize]));
+        }
+        if options.regions > options.regions_known || options.grow_pages > 0 {
+            let (store, region) = (&store, &region);
+            scope.spawn(move || make_room(store, region, options, beside));
         }
         if options.checkpoint_ms > 0 {
             scope.spawn(|| checkpoint_for_ever(&store, options.checkpoint_ms, &counters));
@@ -105,12 +139,43 @@ fn write_for_ever(stamps: &Stamps, region: &Region, thread: u64, counter: &Atomi
     }
 }
 
+fn region_beside(store: &Store, number: u64) -> Result<Region, String> {
+    let size = BESIDE_PAGES * wattkeep::PAGE_SIZE as u64;
+    let options = RegionOptions::transparent().create(size);
+    store.region(&format!("beside-{number}"), options).map_err(|e| e.to_string())
+}
+
+/// Makes the regions that it was told to make, each with a mark, and lets the first one grow.
+fn make_room(store: &Store, region: &Region, options: &SubjectOptions, mut beside: Vec<Region>) {
+    for number in options.regions_known..options.regions {
+        match region_beside(store, number) {
+            Ok(made) => {
+                put(&made, 0, number + 1);
+                beside.push(made);
+                say(format_args!("region {} 0", number + 1));
+            }
+            Err(why) => return say(format_args!("no-region {why}")),
+        }
+    }
+    if options.grow_pages > 0 {
+        match region.grow(options.grow_pages * wattkeep::PAGE_SIZE as u64) {
+            Ok(()) => say(format_args!("grown {} 0", options.grow_pages)),
+            Err(why) => say(format_args!("not-grown {why}")),
+        }
+    }
+    // The regions stay open as long as the program runs.
+    loop {
+        std::thread::park();
+    }
+}
+
 fn checkpoint_for_ever(store: &Store, interval_ms: u64, counters: &[AtomicU64]) {
     loop {
         std::thread::sleep(Duration::from_millis(interval_ms));
         let before = read(counters);
         match store.checkpoint() {
             Ok(_) => tell("checkpoint", &before),
+            Err(wattkeep::Error::KeeperGone) => return say(format_args!("keeper-gone")),
             Err(error) => say(format_args!("no-checkpoint {error}")),
         }
     }
@@ -127,6 +192,6 @@ fn tell(word: &str, counters: &[u64]) {
 }
 
 /// One write for one line: a killed program leaves no half of one in the pipe.
-fn say(line: std::fmt::Arguments<'_>) {
+pub(crate) fn say(line: std::fmt::Arguments<'_>) {
     let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
 }

@@ -256,12 +256,6 @@ impl Drop for Scoreboard {
     }
 }
 
-/// Keepers of children that were killed go on until everything is written: waits until the store is
-/// free by opening it.
-pub fn reopen(directory: &Path) -> Store {
-    options().open(directory).expect("the store opens again")
-}
-
 /// A raw store, for threads that may hang and are left behind.
 pub fn poke(address: usize, value: u64) {
     // SAFETY: 1: the caller's region outlives the test.
@@ -272,20 +266,6 @@ pub fn poke(address: usize, value: u64) {
 pub fn peek(address: usize) -> u64 {
     // SAFETY: 1: as above.
     unsafe { std::ptr::with_exposed_provenance::<u64>(address).read_volatile() }
-}
-
-/// Forks a child that sleeps and ends; it touches nothing. Returns its process id.
-pub fn fork_sleeper(time: Duration) -> i32 {
-    // SAFETY: 2: the child makes two async-signal-safe calls and never returns.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: 2: the two async-signal-safe calls.
-        unsafe {
-            libc::sleep(time.as_secs() as u32);
-            libc::_exit(0)
-        }
-    }
-    child
 }
 
 /// Asks the keeper of a running store through its socket, as the command line does.
@@ -328,143 +308,6 @@ pub fn copy(from: usize, to: usize, len: usize) {
             len,
         )
     }
-}
-
-/// Runs `work` in a forked child; the signal that killed it, or `None` when it ended well.
-pub fn fork_and(work: impl FnOnce()) -> Option<i32> {
-    // SAFETY: 2: the child leaves by `_exit`; it holds no lock of ours that another thread took, because
-    // tests fork from the only thread that uses the store.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        // SAFETY: 2: ends the child without its parent's drops.
-        unsafe { libc::_exit(i32::from(ended.is_err())) }
-    }
-    assert!(child > 0);
-    let mut status = 0;
-    // SAFETY: 2: our own child.
-    unsafe { libc::waitpid(child, &mut status, 0) };
-    if libc::WIFSIGNALED(status) {
-        return Some(libc::WTERMSIG(status));
-    }
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
-    None
-}
-
-/// The ways in which the file at `path`, a sealed memory, can be written. None, that is.
-pub fn ways_to_write(path: &Path) -> Vec<&'static str> {
-    use std::os::unix::fs::FileExt;
-    let mut ways = Vec::new();
-    let Ok(file) = std::fs::File::options().read(true).write(true).open(path) else { return ways };
-    if file.write_at(b"x", 0).is_ok() {
-        ways.push("pwrite");
-    }
-    if file.set_len(PAGE as u64).is_ok() {
-        ways.push("truncate");
-    }
-    let (read_write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: 2: a new mapping at an address of the kernel's choice; a punched hole of a sealed file.
-    unsafe {
-        if libc::mmap(std::ptr::null_mut(), PAGE, read_write, shared, file.as_raw_fd(), 0) != libc::MAP_FAILED
-        {
-            ways.push("mmap");
-        }
-        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        if libc::fallocate(file.as_raw_fd(), punch, 0, PAGE as i64) == 0 {
-            ways.push("punch");
-        }
-    }
-    ways
-}
-
-/// Moves a mapping elsewhere; its new address.
-pub fn mremap(address: usize, len: usize) -> usize {
-    let old = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: 2: a range of the caller's region.
-    let moved = unsafe { libc::mremap(old, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) };
-    if moved != libc::MAP_FAILED {
-        return moved as usize;
-    }
-    // SAFETY: 2: a free range, then the caller's range moved over it.
-    unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let free = libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0);
-        let moved = libc::mremap(old, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, free);
-        assert!(moved != libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-        moved as usize
-    }
-}
-
-/// The address of a page that is mapped from a file which ends before it: SIGBUS.
-pub fn mapping_behind_a_file() -> usize {
-    let file = tempfile::tempfile().expect("a file");
-    file.set_len(2 * PAGE as u64).expect("two pages");
-    // SAFETY: 2: a new mapping.
-    let start = unsafe {
-        let read_write = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(std::ptr::null_mut(), 2 * PAGE, read_write, libc::MAP_SHARED, file.as_raw_fd(), 0)
-    };
-    assert!(start != libc::MAP_FAILED);
-    file.set_len(PAGE as u64).expect("one page");
-    start as usize + PAGE
-}
-
-static REPAIRED: AtomicU64 = AtomicU64::new(0);
-
-extern "C" fn repair(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    REPAIRED.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: 2: the kernel's own argument; the page that faulted is replaced by zeros.
-    unsafe {
-        let page = (*info).si_addr() as usize & !(PAGE - 1);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        let target = std::ptr::with_exposed_provenance_mut(page);
-        libc::mmap(target, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-    }
-}
-
-/// Installs a handler for SIGBUS that maps zeros where the fault was, and counts.
-pub fn repair_bus_faults_elsewhere() {
-    install(libc::SIGBUS, repair as *const () as usize, libc::SA_SIGINFO);
-}
-
-/// How often that handler ran.
-pub fn repaired() -> u64 {
-    REPAIRED.load(Ordering::SeqCst)
-}
-
-fn install(signal: i32, handler: usize, flags: i32) {
-    // SAFETY: 2: a valid action for the call.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler;
-        action.sa_flags = flags;
-        assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
-    }
-}
-
-/// Blocks a signal in this thread.
-pub fn block(signal: i32) {
-    // SAFETY: 2: a set on the stack.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigaddset(&mut set, signal);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-    }
-}
-
-static HANDLER_STORES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-
-extern "C" fn store_now(_: i32) {
-    poke(HANDLER_STORES[0].load(Ordering::SeqCst) as usize, HANDLER_STORES[1].load(Ordering::SeqCst));
-}
-
-/// Stores from a handler of SIGUSR1, on an alternate stack: the fault nests in it.
-pub fn store_in_a_handler(address: usize, value: u64) {
-    HANDLER_STORES[0].store(address as u64, Ordering::SeqCst);
-    HANDLER_STORES[1].store(value, Ordering::SeqCst);
-    install(libc::SIGUSR1, store_now as *const () as usize, libc::SA_ONSTACK);
-    // SAFETY: 2: raises a signal in this thread. Rust gives every thread an alternate stack.
-    unsafe { libc::raise(libc::SIGUSR1) };
 }
 
 /// A mapping that sits on an address until it is dropped.
