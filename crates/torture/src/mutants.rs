@@ -66,7 +66,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "fail-open",
         bug: "the death of the keeper lifts the budget instead of stopping the writers",
-        trials: &[("kill_keeper", 5)],
+        trials: &[("kill_keeper", 60)],
     },
     Mutant {
         name: "torn-cut",
