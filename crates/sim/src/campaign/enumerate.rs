@@ -49,15 +49,16 @@ pub fn sequences() -> Vec<(Vec<Op>, Vec<Op>)> {
 }
 
 /// Cuts every sequence at each write of its last operation: those before it are a shorter sequence's.
-/// One image of every write, however many were asked for, and up to `count` images three of each: some of
+/// One image of every write, however many were asked for, and as long as `count` is not reached three of each: some of
 /// what is not flushed, nothing of it, all of it. `tried` counts images.
 pub fn enumerate(count: u64, seed: u64, progress: Progress<'_>) -> Tally {
     let mut tally = Tally::default();
     let settings = Settings { budget: 4, ..Settings::default() };
     let sequences = sequences();
     for (number, (before, last)) in sequences.iter().enumerate() {
-        // What is left is shared between what is left.
-        let share = count.saturating_sub(tally.tried).div_ceil((sequences.len() - number) as u64);
+        // What is left is shared between what is left; not all have so many writes.
+        let left = count.saturating_sub(tally.tried);
+        let share = (2 * left).div_ceil((sequences.len() - number) as u64);
         let script = Script { seed, ops: [before.as_slice(), last].concat() };
         if let Err(bad) = images(&settings, &script, before.len(), share, &mut tally) {
             tally.count(bad, script.seed, || Some(script.clone()));

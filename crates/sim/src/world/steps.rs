@@ -145,10 +145,10 @@ impl World {
         let saved = self.session.keeper.save();
         if let Ok(report) = &saved {
             self.saved = true;
-            self.escaped = false;
             self.committed(report.epoch, true)?;
         }
         self.record(before);
+        self.escaped &= saved.is_err();
         saved.map(drop).map_err(Trouble::stopped)
     }
 
@@ -157,9 +157,10 @@ impl World {
             return Ok(());
         }
         self.saved = false;
-        self.escaped = false;
         let resumed = self.session.keeper.resume();
+        // Until the store says that it runs again, it may be found calling the save complete.
         self.record(self.oracle.committed);
+        self.escaped = false;
         resumed.map_err(Trouble::stopped)?;
         self.wake_threads()
     }
@@ -203,10 +204,10 @@ impl World {
         let closed = self.session.keeper.close();
         if let Ok(report) = &closed {
             self.saved = true;
-            self.escaped = false;
             self.committed(report.epoch, true)?;
         }
         self.record(before);
+        self.escaped &= closed.is_err();
         closed.map_err(Trouble::stopped)?;
         self.reopen(self.disk.after_cut(Cut::DropAll, 0))
     }
