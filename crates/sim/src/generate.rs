@@ -73,10 +73,11 @@ fn access(random: &mut Random, pages: [u32; 2]) -> Op {
     let page = any_page(random, pages);
     match random.below(20) {
         0..14 => {
-            let place = random.below(PLACES as u64) as u8;
-            // Now and then a value comes back, and a page with it.
-            let value = if random.chance(1, 6) { random.below(2) } else { random.below(1 << 31) };
-            Op::Store { thread, page, place, value: value as u32 }
+            // The first page of a region holds one of two values: what was stored comes back, again and again.
+            let flips = page.page == 0;
+            let place = if flips { 0 } else { random.below(PLACES as u64) as u8 };
+            let values = if flips || random.chance(1, 6) { 2 } else { 1 << 31 };
+            Op::Store { thread, page, place, value: random.below(values) as u32 }
         }
         14..16 => Op::Read { thread, page },
         16..18 => Op::Announce { thread, page, pages: 1 + random.below(3) as u8 },
@@ -87,7 +88,7 @@ fn access(random: &mut Random, pages: [u32; 2]) -> Op {
 fn any_page(random: &mut Random, pages: [u32; 2]) -> Page {
     let region = u8::from(random.chance(1, 4));
     let all = u64::from(pages[usize::from(region)]);
-    let among = if random.chance(2, 3) { all.min(8) } else { all };
+    let among = all.min([3, 8, all][random.below(3) as usize]);
     Page { region, page: random.below(among) as u8 }
 }
 

@@ -37,14 +37,14 @@ fn whole_histories_keep_every_promise() {
 fn a_cut_at_any_write_leaves_the_last_commit_whole() {
     let tally = campaign::crash(6_000, SEED, &mut quiet);
     clean(&tally);
-    assert!(tally.tried == 6_000 && tally.noted("restored") > 100);
+    assert!(tally.tried >= 6_000 && tally.noted("restored") > 100);
 }
 
 #[test]
 fn a_cut_during_recovery_does_no_harm() {
     let tally = campaign::recrash(1_000, 100, SEED, &mut quiet);
     clean(&tally);
-    assert_eq!((tally.noted("double"), tally.noted("triple")), (1_000, 100));
+    assert!(tally.noted("double") >= 1_000 && tally.noted("triple") >= 100);
 }
 
 #[test]

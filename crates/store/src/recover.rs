@@ -10,6 +10,7 @@
 use std::io;
 
 use wattkeep_sys::buffer::AlignedBuffer;
+use wattkeep_sys::mutant;
 
 use crate::commit::sum_commit;
 use crate::disk::{Disk, Wait};
@@ -422,7 +423,9 @@ fn name_damage<D: Disk>(disk: &mut D, superblock: &Superblock, scan: &Scan) -> i
 impl<D: Disk> Store<D> {
     /// Erases the lost tail, then starts a new session.
     fn make_ready(&mut self, tail: &[FoundBatch], unsafe_shutdowns: u64) -> Result<(), StoreError> {
-        self.erase(tail)?;
+        if !mutant::planted("tail-kept") {
+            self.erase(tail)?;
+        }
         // Also without a tail: the image must be durable before the log moves on.
         self.flush_blocking()?;
         let mut next = self.superblock.clone();

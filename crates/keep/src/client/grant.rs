@@ -209,7 +209,8 @@ impl Tracked {
     #[inline]
     fn grant(&self, page: u32, now: Word) -> Step {
         let control = &*self.shared.control;
-        if control.freeze() != Freeze::None {
+        let frozen = || control.freeze() != Freeze::None && !planted("grant-while-frozen");
+        if frozen() {
             return Step::Wait;
         }
         let wanted = match self.tracking {
@@ -227,7 +228,7 @@ impl Tracked {
             return Step::Again;
         }
         let from = now.state();
-        let opened = if control.freeze() != Freeze::None && !planted("freeze-seen-before-claim") {
+        let opened = if frozen() && !planted("freeze-seen-before-claim") {
             Err(Step::Wait)
         } else {
             self.open(page, run, from).map_err(Step::Failed)

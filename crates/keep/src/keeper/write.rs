@@ -134,7 +134,7 @@ impl<D: Disk> Keeper<D> {
             region.protect(page.page, 1);
         }
         // An older copy in flight would become the store's version after this comparison.
-        let settled = region.copies_in_flight(page.page) == 0;
+        let settled = region.copies_in_flight(page.page) == 0 || planted("compare-under-flight");
         let unchanged = settled && self.store.stored_checksum(region.page_id(page.page)) == Some(checksum);
         let early = planted("permit-back-before-ack");
         let next = claimed.to(if unchanged || early { State::Clean } else { State::InFlight });
@@ -178,7 +178,7 @@ impl<D: Disk> Keeper<D> {
                 continue;
             }
             region.copy_arrives(id.page);
-            let word = Word(*cookie);
+            let word = if planted("stale-arrival") { region.word(id.page).load() } else { Word(*cookie) };
             let arrived = region.word(id.page).exchange(word, word.to(State::Clean));
             freed += u32::from(arrived || planted("permit-back-twice"));
         }

@@ -42,15 +42,15 @@ pub(super) fn moments(
     see(world.take_recorded())
 }
 
-/// Takes `count` crash images. `tried` counts images.
+/// Takes `count` crash images, and those that are left of the last history. `tried` counts images.
 pub fn crash(count: u64, seed: u64, progress: Progress<'_>) -> Tally {
     let mut tally = Tally::default();
     let mut seed = seed;
     while tally.tried < count {
         let (settings, script) = (settings(seed), script(seed));
-        if let Err(bad) = images(&settings, &script, count, &mut tally) {
+        if let Err(bad) = images(&settings, &script, &mut tally) {
             let fails = |script: &Script| {
-                let found = images(&settings, script, u64::MAX, &mut Tally::default());
+                let found = images(&settings, script, &mut Tally::default());
                 found.is_err_and(|other| other.is_like(&bad))
             };
             tally.count(bad.clone(), seed, || Some(shrink(&script, fails)));
@@ -62,7 +62,7 @@ pub fn crash(count: u64, seed: u64, progress: Progress<'_>) -> Tally {
     tally
 }
 
-fn images(settings: &Settings, script: &Script, most: u64, tally: &mut Tally) -> Result<(), Bad> {
+fn images(settings: &Settings, script: &Script, tally: &mut Tally) -> Result<(), Bad> {
     let mut random = Random::new(script.seed);
     guarded(|| {
         moments(settings, script, |recorded| {
@@ -70,9 +70,6 @@ fn images(settings: &Settings, script: &Script, most: u64, tally: &mut Tally) ->
                 tally.note("moments", 1);
                 let cuts = if moment.unflushed() == 0 { &CUTS[..1] } else { &CUTS[..] };
                 for cut in cuts {
-                    if tally.tried == most {
-                        return Ok(());
-                    }
                     let disk = moment.after_cut(*cut, random.number());
                     tally.tried += 1;
                     if !random.chance(1, RESTORED) {

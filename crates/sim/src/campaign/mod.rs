@@ -1,7 +1,8 @@
 //! Campaigns: many seeded histories of a whole machine, each asked one question.
 //!
 //! Each takes a count and a seed, tells its progress, and returns a [`Tally`]. The same count and seed
-//! give the same histories on every machine.
+//! give the same histories on every machine. A history is always taken to its end: count 1 and the seed of a
+//! failure show it again.
 
 pub mod histories; // whole histories, cuts in them included; replay and shrinking
 

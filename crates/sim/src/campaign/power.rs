@@ -79,8 +79,8 @@ fn settings(seed: u64) -> Settings {
     Settings { checkpoint_interval_ms: 600_000, segment_pages: 16, ..super::histories::settings(seed) }
 }
 
-/// Makes `count` outages of healthy machines. `tried` counts outages; notes count the simulated hours,
-/// the outages outside the model, and what became of those.
+/// Makes `count` outages of healthy machines, and those that are left of the last machine. `tried` counts
+/// outages; notes count the simulated hours, the outages outside the model, and what became of those.
 pub fn power(count: u64, seed: u64, progress: Progress<'_>) -> Tally {
     outages(count, seed, None, progress)
 }
@@ -91,9 +91,8 @@ pub fn outages(count: u64, seed: u64, planted: Option<Planted>, progress: Progre
     let mut seed = seed;
     let mut passed = Duration::ZERO;
     while tally.tried < count {
-        let outages = OUTAGES.min(count - tally.tried);
         let settings = Settings { planted, ..settings(seed) };
-        match machine(&settings, seed, outages, &mut tally) {
+        match machine(&settings, seed, &mut tally) {
             Ok(time) => passed += time,
             Err(bad) => tally.count(bad, seed, || None),
         }
@@ -105,11 +104,11 @@ pub fn outages(count: u64, seed: u64, planted: Option<Planted>, progress: Progre
 }
 
 /// One machine and its outages. Returns the time that it lived.
-fn machine(settings: &Settings, seed: u64, outages: u64, tally: &mut Tally) -> Result<Duration, Bad> {
+fn machine(settings: &Settings, seed: u64, tally: &mut Tally) -> Result<Duration, Bad> {
     let mut random = Random::new(seed);
     guarded(|| {
         let mut world = World::new(settings.clone(), random.number())?;
-        for _ in 0..outages {
+        for _ in 0..OUTAGES {
             tally.tried += 1;
             let weather = match random.below(10) {
                 0 => Weather::SlowDevice(2 + random.below(30)),

@@ -20,28 +20,20 @@ const TAKEN: u64 = 8;
 /// Cuts of one recovery that are recovered in turn.
 const SECOND_CUTS: usize = 6;
 
-/// How many crashes are still wanted.
-struct Wanted {
-    double: u64,
-    triple: u64,
-}
-
 fn script(seed: u64) -> Script {
     generate::script(seed, STEPS, settings(seed).pages, Mix::ENDLESS)
 }
 
-/// Makes `double` crashes inside a recovery, and `triple` inside the recovery after one. `tried` counts
-/// both; the notes count them apart.
+/// Makes `double` crashes inside a recovery, and `triple` inside the recovery after one, and those that are
+/// left of the last history. `tried` counts both; the notes count them apart.
 pub fn recrash(double: u64, triple: u64, seed: u64, progress: Progress<'_>) -> Tally {
     let mut tally = Tally::default();
     let mut seed = seed;
     while tally.noted("double") < double || tally.noted("triple") < triple {
         let (settings, script) = (settings(seed), script(seed));
-        let wanted = Wanted { double, triple };
-        if let Err(bad) = history(&settings, &script, &wanted, &mut tally) {
-            let all = Wanted { double: u64::MAX, triple: u64::MAX };
+        if let Err(bad) = history(&settings, &script, &mut tally) {
             let fails = |script: &Script| {
-                let found = history(&settings, script, &all, &mut Tally::default());
+                let found = history(&settings, script, &mut Tally::default());
                 found.is_err_and(|other| other.is_like(&bad))
             };
             tally.count(bad.clone(), seed, || Some(shrink(&script, fails)));
@@ -52,7 +44,7 @@ pub fn recrash(double: u64, triple: u64, seed: u64, progress: Progress<'_>) -> T
     tally
 }
 
-fn history(settings: &Settings, script: &Script, wanted: &Wanted, tally: &mut Tally) -> Result<(), Bad> {
+fn history(settings: &Settings, script: &Script, tally: &mut Tally) -> Result<(), Bad> {
     let mut random = Random::new(script.seed);
     guarded(|| {
         moments(settings, script, |recorded| {
@@ -60,7 +52,7 @@ fn history(settings: &Settings, script: &Script, wanted: &Wanted, tally: &mut Ta
                 if random.chance(1, TAKEN) {
                     let expected = Expected { saved: false, ..(**expected).clone() };
                     let disk = moment.after_cut(Cut::Mixed, random.number());
-                    again(settings, &disk, &expected, wanted, 1, &mut random, tally)?;
+                    again(settings, &disk, &expected, 1, &mut random, tally)?;
                 }
             }
             Ok(())
@@ -73,7 +65,6 @@ fn again(
     settings: &Settings,
     disk: &MemoryDisk,
     expected: &Expected,
-    wanted: &Wanted,
     depth: u32,
     random: &mut Random,
     tally: &mut Tally,
@@ -82,20 +73,16 @@ fn again(
     let clock = Default::default();
     drop(boot(settings, &clock, disk)?);
     let moments = disk.take_moments();
-    let (name, most) = if depth == 1 { ("double", wanted.double) } else { ("triple", wanted.triple) };
-    let take = if depth == 1 { SECOND_CUTS } else { 1 };
+    let (name, take) = if depth == 1 { ("double", SECOND_CUTS) } else { ("triple", 1) };
     let step = (moments.len() / take).max(1);
     for moment in moments.iter().skip(random.below(step as u64) as usize).step_by(step) {
-        if tally.noted(name) >= most {
-            break;
-        }
         let seed = random.number();
         open_store(moment.after_cut(Cut::Mixed, seed), expected)?;
         tally.tried += 1;
         tally.note(name, 1);
-        if depth == 1 && random.chance(1, 5) && tally.noted("triple") < wanted.triple {
+        if depth == 1 && random.chance(1, 5) {
             let disk = moment.after_cut(Cut::Mixed, seed);
-            again(settings, &disk, expected, wanted, depth + 1, random, tally)?;
+            again(settings, &disk, expected, depth + 1, random, tally)?;
         }
     }
     Ok(())

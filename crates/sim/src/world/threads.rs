@@ -101,15 +101,29 @@ impl World {
     fn try_store(&mut self, thread: u8, page: Page, place: u8, value: u64) -> Tried {
         let tracked = self.session.regions[usize::from(page.region)].tracked.clone();
         let number = u32::from(page.page);
-        if tracked.tracking() == Tracking::Transparent || self.has_announced(thread, page) {
+        if tracked.tracking() == Tracking::Transparent {
+            return self.store_while_running(page, place, value);
+        }
+        if self.has_announced(thread, page) {
+            // Announced before a save, it goes on during it, as a system call would.
+            self.escaped |= self.saved;
             return self.store_now(page, place, value);
         }
         if let Err(blocked) = pinned(page, tracked.try_pin(number))? {
             return Ok(Err(blocked));
         }
-        let stored = self.store_now(page, place, value);
+        let stored = self.store_while_running(page, place, value);
         tracked.unpin(number);
         stored
+    }
+
+    /// A store that must wait while everything is saved.
+    fn store_while_running(&mut self, page: Page, place: u8, value: u64) -> Tried {
+        let stored = self.store_now(page, place, value)?;
+        if self.saved && stored.is_ok() {
+            return Err(Trouble::Violation(format!("a store to {page} was let through after a save")));
+        }
+        Ok(stored)
     }
 
     /// As the processor does it: a store, a fault, the store again.
@@ -118,7 +132,6 @@ impl World {
         let number = u32::from(page.page);
         for _ in 0..LOOKS {
             if region.table.store(number, OFFSETS[usize::from(place)], value) {
-                self.escaped |= self.saved;
                 self.oracle.store(page, place, value);
                 self.auditor.stored(page);
                 return Ok(Ok(()));
