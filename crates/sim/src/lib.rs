@@ -7,6 +7,7 @@ pub mod medium; // what it holds, and what a cut leaves
 pub mod pace; // how fast it is, on a simulated clock
 pub mod page_table; // what the kernel keeps of a region
 pub mod random; // the one source of chance
+pub mod rewind; // a disk that goes back to how it was
 pub mod store_model; // a store on that disk, beside what it promises
 
 pub mod oracle; // what the store promises

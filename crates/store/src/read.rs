@@ -5,6 +5,7 @@
 //! slot up again, because a page written meanwhile has moved.
 
 use wattkeep_sys::buffer::AlignedBuffer;
+use wattkeep_sys::mutant;
 
 use crate::disk::{Completion, Disk};
 use crate::error::{ReadError, StoreError};
@@ -91,7 +92,7 @@ impl<D: Disk> Store<D> {
             slot,
             cause: error.to_string().into(),
         })?;
-        let holds = self.hash(&buffer) == checksum;
+        let holds = self.hash(&buffer) == checksum || mutant::planted("crc-skipped");
         if holds {
             out.copy_from_slice(&buffer);
         }

@@ -243,7 +243,11 @@ fn read_superblock<D: Disk>(disk: &mut D, mode: Mode) -> Result<(Superblock, u32
                 continue;
             }
         };
-        match UntrustedSuperblock::new(&bytes).validate(copy) {
+        let mut checked = UntrustedSuperblock::new(&bytes).validate(copy);
+        if mutant::planted("superblock-newest-without-checksum") {
+            checked = UntrustedSuperblock::new(&bytes).decode(copy).map_err(SuperblockFault::Malformed);
+        }
+        match checked {
             Ok(superblock) => {
                 valid += 1;
                 if best.as_ref().is_none_or(|best| best.sequence < superblock.sequence) {

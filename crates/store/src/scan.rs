@@ -7,7 +7,9 @@
 use std::io;
 
 use wattkeep_sys::buffer::AlignedBuffer;
+use wattkeep_sys::mutant;
 
+use crate::bytes::u32_at;
 use crate::disk::{Disk, Wait};
 use crate::hash::Hasher;
 use crate::layout::{Geometry, summary_pages};
@@ -139,7 +141,10 @@ impl<'a, D: Disk> Scanner<'a, D> {
     }
 
     fn step(&mut self, walk: Walk, bytes: &[u8]) -> Step {
-        let position = self.geometry.first_slot(walk.segment) + walk.at;
+        let mut position = self.geometry.first_slot(walk.segment) + walk.at;
+        if mutant::planted("summary-position-unchecked") {
+            position = u32_at(bytes, 32) % self.geometry.first_slot(self.geometry.segments());
+        }
         let pages_left = self.geometry.segment_pages() - walk.at;
         let expected = Expected { uuid_low: self.uuid_low, position, pages_left };
         let first = self.scan.entries.len();

@@ -242,7 +242,7 @@ impl<'a> UntrustedSuperblock<'a> {
         self.decode(copy).map_err(SuperblockFault::Malformed)
     }
 
-    fn decode(&self, copy: u64) -> Result<Superblock, &'static str> {
+    pub(crate) fn decode(&self, copy: u64) -> Result<Superblock, &'static str> {
         let bytes = self.0;
         ensure(u64::from(u32_at(bytes, field::COPY)) == copy, "copy index")?;
         ensure(all_zero(&bytes[field::END..PAGE_SIZE]), "reserved bytes")?;

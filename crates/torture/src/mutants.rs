@@ -98,6 +98,26 @@ const MUTANTS: &[Mutant] = &[
         bug: "the keeper of a killed program ends without writing its pages out",
         trials: &[("kill_client", 12)],
     },
+    Mutant {
+        name: "crc-skipped",
+        bug: "a page is handed out without a look at its checksum",
+        trials: &[("bitflip", 5_500)],
+    },
+    Mutant {
+        name: "superblock-newest-without-checksum",
+        bug: "the superblock copy with the highest sequence is taken unchecked",
+        trials: &[("bitflip", 5_500)],
+    },
+    Mutant {
+        name: "summary-position-unchecked",
+        bug: "a batch is believed about where it lies",
+        trials: &[("bitflip", 22_000)],
+    },
+    Mutant {
+        name: "digest-of-older-commit-believed",
+        bug: "a digest stays valid when its store is written again",
+        trials: &[("store_crash", 2_000)],
+    },
 ];
 
 /// How the trials did.

@@ -159,6 +159,16 @@ impl Model {
         }
     }
 
+    /// Saves or closes. True when the store refused; the error is a broken promise.
+    pub fn end(&mut self) -> Result<bool, String> {
+        let kind = if self.random.chance(2, 3) { CommitKind::Save } else { CommitKind::Close };
+        match self.commit(kind, Purpose::Save) {
+            Ok(()) => Ok(false),
+            Err(Stop::Refused(_)) => Ok(true),
+            Err(Stop::Broken(cause)) => Err(cause),
+        }
+    }
+
     /// Steps until the store refuses, at most `steps`. True when it refused; the error is a broken promise.
     pub fn run(&mut self, steps: u64) -> Result<bool, String> {
         for _ in 0..steps {

@@ -13,6 +13,7 @@ mod victim;
 
 mod auditor_live;
 pub(crate) mod escape;
+mod damage;
 mod guard;
 mod io_nth;
 mod kill_client;
@@ -139,6 +140,15 @@ pub(crate) const TRIALS: &[Trial] = &[
         limit: seconds(300),
         alone: false,
         run: io_nth::run,
+    },
+    Trial {
+        name: "bitflip",
+        promise: "damaged bytes, stale and misplaced writes are refused, or harmless; never silent",
+        fast: 44_000,
+        ci: 1_100_000,
+        limit: seconds(600),
+        alone: false,
+        run: damage::run,
     },
     Trial {
         name: "kill_client",

@@ -20,6 +20,9 @@ const IMAGES_PER_MOMENT: u64 = 6;
 const REQUESTS_MAX: u64 = 120;
 /// Steps between two crashes, at most.
 const STEPS_MAX: u64 = 60;
+/// Saves and closes in between, fewer than this, and the steps behind each.
+const ENDS_MAX: u64 = 4;
+const STEPS_AFTER_END: u64 = 3;
 
 pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
     let count = assigned(assignment);
@@ -50,8 +53,13 @@ fn history(seed: u64) -> Result<Statistics, String> {
         model.disk.set_fault(Some(Fault { at, kind: FaultKind::Io, for_ever: true }));
         let steps = model.random.below(STEPS_MAX);
         let quiet = model.random.below(steps + 1);
-        if !model.run(quiet)? {
+        let mut refused = model.run(quiet)?;
+        // Orderly ends, after which the program goes on.
+        for _ in 0..model.random.below(ENDS_MAX) {
+            refused = refused || model.end()? || model.run(STEPS_AFTER_END)?;
             model.examine_a_cut()?;
+        }
+        if !refused {
             model.run(steps - quiet)?;
         }
         for _ in 0..IMAGES_PER_MOMENT {
