@@ -3,6 +3,7 @@
 //! The modules:
 
 pub mod disk; // a disk with a volatile cache, faults and power cuts
+pub mod golden; // stores of every released format, as text
 pub mod medium; // what it holds, and what a cut leaves
 pub mod pace; // how fast it is, on a simulated clock
 pub mod page_table; // what the kernel keeps of a region

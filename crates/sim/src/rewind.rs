@@ -48,6 +48,11 @@ impl RewindDisk {
         self.put(offset, &[flipped]);
     }
 
+    /// Changes that would be undone.
+    pub fn changes(&self) -> usize {
+        self.0.borrow().undo.len()
+    }
+
     /// Undoes every change. Requests of a store that was dropped are forgotten.
     pub fn rewind(&self) {
         let mut inner = self.0.borrow_mut();

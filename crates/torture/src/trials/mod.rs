@@ -22,6 +22,7 @@ mod models;
 mod simulated;
 mod store_crash;
 mod thin;
+mod upgrade;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -149,6 +150,15 @@ pub(crate) const TRIALS: &[Trial] = &[
         limit: seconds(600),
         alone: false,
         run: damage::run,
+    },
+    Trial {
+        name: "upgrade",
+        promise: "stores of every released format open, those of a future one are refused and untouched",
+        fast: 300,
+        ci: 3_000,
+        limit: seconds(120),
+        alone: false,
+        run: upgrade::run,
     },
     Trial {
         name: "kill_client",
