@@ -12,8 +12,9 @@ pub(crate) mod subject;
 mod victim;
 
 mod auditor_live;
-pub(crate) mod escape;
 mod damage;
+pub(crate) mod escape;
+mod fuzz;
 mod guard;
 mod io_nth;
 mod kill_client;
@@ -150,6 +151,15 @@ pub(crate) const TRIALS: &[Trial] = &[
         limit: seconds(600),
         alone: false,
         run: damage::run,
+    },
+    Trial {
+        name: "fuzz",
+        promise: "bytes from outside are refused or keep their meaning; nothing panics",
+        fast: 50_000,
+        ci: 1_000_000,
+        limit: seconds(300),
+        alone: false,
+        run: fuzz::run,
     },
     Trial {
         name: "upgrade",
