@@ -10,17 +10,20 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOURS ?= 1
+CYCLES ?= 20
+SEED ?= 1
 WATTKEEP := $(TARGET_DIR)/release/wattkeep
 DEMO_DIR := target/demo
 DEMO_PICTURE := $(DEMO_DIR)/drill.svg
 
 TORTURE := $(TARGET_DIR)/release/torture
 MUTANTS_DIR := $(TARGET_DIR)/mutants
+GUEST := target/power-cut
 
-.PHONY: help deps build demo test mutants torture soak bench clean
+.PHONY: help deps build demo test mutants torture soak power-cut bench clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 deps: ## install what is missing: a C compiler and linker; check for cargo
 	@if ! command -v cc >/dev/null; then \
@@ -64,6 +67,11 @@ torture: build mutants ## try to lose data, in every way we know; then find the 
 soak: build mutants ## the same for HOURS=n, with larger counts and fresh seeds
 	$(TORTURE) --hours $(HOURS) --seed $$(date +%s) --json $(TARGET_DIR)/soak.json \
 	    --mutants $(MUTANTS_DIR)/release/torture
+
+power-cut: build ## cut the power of a virtual machine CYCLES=n times, and once of one whose disk lies
+	crates/torture/guest/prepare.sh $(TARGET_DIR)/release $(GUEST)
+	$(TORTURE) power-cut --guest $(GUEST) --count 10 --lying-disk
+	$(TORTURE) power-cut --guest $(GUEST) --count $(CYCLES) --seed $(SEED)
 
 bench: build ## measure beside the rivals
 	$(WATTKEEP) bench all

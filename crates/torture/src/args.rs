@@ -6,6 +6,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::trials::Assignment;
 use crate::trials::escape::CaseOptions;
+use crate::trials::power_cut::PowerCutOptions;
 use crate::trials::subject::SubjectOptions;
 
 /// Tries to lose data, and counts what was lost.
@@ -34,6 +35,8 @@ enum Command {
     Trial(Assignment),
     /// Runs the trials against each planted bug; fails if one of the bugs survives.
     Mutants(MutantOptions),
+    /// Cuts the power of a virtual machine; needs QEMU, see 'make power-cut'.
+    PowerCut(PowerCutOptions),
     /// The program that is killed in the trials of processes.
     #[command(hide = true)]
     Subject(SubjectOptions),
@@ -98,6 +101,7 @@ pub(crate) enum Action {
     Suite(SuiteOptions),
     Trial(Assignment),
     Mutants(MutantOptions),
+    PowerCut(PowerCutOptions),
     Subject(SubjectOptions),
     EscapeCase(CaseOptions),
 }
@@ -109,6 +113,7 @@ impl Args {
             Some(Command::List) => Action::List,
             Some(Command::Trial(assignment)) => Action::Trial(assignment),
             Some(Command::Mutants(options)) => Action::Mutants(options),
+            Some(Command::PowerCut(options)) => Action::PowerCut(options),
             Some(Command::Subject(options)) => Action::Subject(options),
             Some(Command::EscapeCase(options)) => Action::EscapeCase(options),
         }

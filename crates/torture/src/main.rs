@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Action::Suite(options) => suite::run(&options),
         Action::Trial(assignment) => trials::run(&assignment),
         Action::Mutants(options) => mutants::run(&options),
+        Action::PowerCut(options) => trials::power_cut::run(&options),
         Action::Subject(options) => trials::subject::run(&options),
         Action::EscapeCase(options) => trials::escape::run_case(&options),
     };

@@ -69,7 +69,7 @@ fn one_store(samples: u64, seed: u64, outcome: &mut Outcome, seen: &mut Seen) ->
     victim.wait_until_it_stores().map_err(|why| match why {
         NoStart::Wrong(cause) | NoStart::Silent(cause) => cause,
     })?;
-    let keeper = victim.keeper.ok_or("it names no keeper")?;
+    let keeper = victim.heard.keeper.ok_or("it names no keeper")?;
     let outside =
         Outside::open(&options.directory, victim.pid(), keeper, PAGES, options.mode, options.explicit)?;
     let story = format!("store of seed {seed}, {:?}, explicit: {}", options.mode, options.explicit);

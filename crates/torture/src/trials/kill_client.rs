@@ -119,7 +119,7 @@ impl Killer {
             }
             if kill == kills || outcome.bad() > 0 {
                 victim.kill();
-                self.keepers.extend(victim.keeper);
+                self.keepers.extend(victim.heard.keeper);
                 return self.bury(&story, outcome);
             }
             self.strike(moment, &mut victim, &story, outcome);
@@ -196,7 +196,7 @@ impl Killer {
                     Ok(Reply::Saved(_)) => {}
                     other => outcome.violate(format!("{story}: no save of a stopped program: {other:?}")),
                 }
-                send(victim.keeper.unwrap_or(0), Signal::KILL);
+                send(victim.heard.keeper.unwrap_or(0), Signal::KILL);
             }
         }
         victim.kill();
@@ -204,18 +204,18 @@ impl Killer {
 
     /// No thread's stores may be fewer than it had told of.
     fn compare(&self, victim: &Victim, story: &str, outcome: &mut Outcome) {
-        if victim.found.is_empty() {
+        if victim.heard.found.is_empty() {
             return;
         }
         for (thread, number) in &self.told {
-            let found = victim.found.get(thread).copied().unwrap_or(0);
+            let found = victim.heard.found.get(thread).copied().unwrap_or(0);
             if found < *number {
                 let words: Vec<_> = self.words.iter().rev().take(3).map(Words::to_string).collect();
                 outcome.lose(
                     number - found,
                     format!(
                         "{story}: {found} of {number} stores of thread {thread}; {}; said before: {}",
-                        victim.recovered,
+                        victim.heard.recovered,
                         words.join(" | ")
                     ),
                 );
@@ -224,13 +224,13 @@ impl Killer {
     }
 
     fn remember(&mut self, victim: &Victim) {
-        for (thread, number) in victim.found.iter().chain(&victim.at) {
+        for (thread, number) in victim.heard.found.iter().chain(&victim.heard.at) {
             let told = self.told.entry(*thread).or_default();
             *told = (*told).max(*number);
         }
-        self.regions = self.regions.max(victim.regions);
-        self.keepers.extend(victim.keeper);
-        self.forked = victim.forked.or(self.forked);
+        self.regions = self.regions.max(victim.heard.regions);
+        self.keepers.extend(victim.heard.keeper);
+        self.forked = victim.heard.forked.or(self.forked);
         self.words.push(victim.words.clone());
     }
 

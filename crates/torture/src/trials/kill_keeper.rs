@@ -85,8 +85,8 @@ type Told = Vec<(u64, u64)>;
 /// A program stores, its keeper is killed, the program is looked at from outside and killed.
 fn one_death(options: &SubjectOptions, random: &mut Random) -> Result<Told, Fault> {
     let mut victim = Victim::start(options).map_err(Fault::Hang)?;
-    victim.wait_until(|victim| !victim.checkpoint.is_empty() && !victim.at.is_empty())?;
-    let keeper = victim.keeper.ok_or_else(|| Fault::Hang("it names no keeper".into()))?;
+    victim.wait_until(|victim| !victim.heard.checkpoint.is_empty() && !victim.heard.at.is_empty())?;
+    let keeper = victim.heard.keeper.ok_or_else(|| Fault::Hang("it names no keeper".into()))?;
     let budget = budget_pages(&options.directory)?;
     let outside = Outside::open(
         &options.directory,
@@ -99,7 +99,7 @@ fn one_death(options: &SubjectOptions, random: &mut Random) -> Result<Told, Faul
     .map_err(Fault::Violation)?;
     disturb(options, &mut victim, keeper, random);
     victim
-        .wait_until(|victim| victim.keeper_gone)
+        .wait_until(|victim| victim.heard.keeper_gone)
         .map_err(|_| Fault::Violation("the program is not told that its keeper is gone".into()))?;
     stand_still(&mut victim)?;
     let first = outside.look(false).map_err(Fault::Violation)?;
@@ -116,7 +116,7 @@ fn one_death(options: &SubjectOptions, random: &mut Random) -> Result<Told, Faul
     if !ends(keeper) {
         return Err(Fault::Hang(format!("keeper {keeper} was killed and lives on")));
     }
-    Ok(victim.checkpoint.iter().map(|(thread, number)| (*thread, *number)).collect())
+    Ok(victim.heard.checkpoint.iter().map(|(thread, number)| (*thread, *number)).collect())
 }
 
 fn budget_pages(directory: &Path) -> Result<usize, Fault> {
@@ -147,13 +147,13 @@ fn disturb(options: &SubjectOptions, victim: &mut Victim, keeper: i32, random: &
 fn stand_still(victim: &mut Victim) -> Result<(), Fault> {
     let began = Instant::now();
     loop {
-        let before = victim.at.clone();
+        let before = victim.heard.at.clone();
         victim.run_for(STILL);
-        if victim.at == before {
+        if victim.heard.at == before {
             return Ok(());
         }
         if began.elapsed() > STILL_LIMIT {
-            let at = &victim.at;
+            let at = &victim.heard.at;
             return Err(Fault::Violation(format!("writers go on without a keeper: {before:?}, then {at:?}")));
         }
     }
@@ -164,13 +164,13 @@ fn reopens_exactly(options: &SubjectOptions, told: &Told) -> Result<(), Fault> {
     let mut next = Victim::start(options).map_err(Fault::Hang)?;
     next.wait_until_it_stores()?;
     for (thread, number) in told {
-        let found = next.found.get(thread).copied().unwrap_or(0);
+        let found = next.heard.found.get(thread).copied().unwrap_or(0);
         if found < *number {
             let cause = format!("{found} stores of thread {thread}, its checkpoint had {number}");
             return Err(Fault::Lost(cause));
         }
     }
-    let keeper = next.keeper;
+    let keeper = next.heard.keeper;
     next.kill();
     if keeper.is_some_and(|keeper| !ends(keeper)) {
         return Err(Fault::Hang("a keeper lives on after its program".into()));

@@ -2,9 +2,12 @@
 //!
 //! A trial is a row of [`TRIALS`] and a file beside this one.
 
+mod heard;
 mod lab;
 mod log_reader;
+mod orders;
 mod outside;
+pub(crate) mod power_cut;
 mod raw;
 mod small_disk;
 mod stamps;

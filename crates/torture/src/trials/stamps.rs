@@ -13,7 +13,7 @@
 
 use wattkeep::{PAGE_SIZE, Region};
 
-const SLOTS_PER_PAGE: u64 = (PAGE_SIZE / 8) as u64;
+pub(crate) const SLOTS_PER_PAGE: u64 = (PAGE_SIZE / 8) as u64;
 
 /// The walk of all threads over one region.
 #[derive(Clone, Copy, Debug)]
@@ -42,19 +42,23 @@ impl Stamps {
         put(region, self.slot(thread, number), number << 8 | thread);
     }
 
+    /// The highest stamp of each thread, whatever else is in the image.
+    pub(crate) fn highest(&self, load: impl Fn(u64) -> u64) -> Vec<u64> {
+        (0..self.threads).map(|thread| self.highest_of(thread, &load)).collect()
+    }
+
     /// The highest stamp of each thread, when the image is exact for all.
     pub(crate) fn verify(&self, load: impl Fn(u64) -> u64) -> Result<Vec<u64>, String> {
         (0..self.threads).map(|thread| self.verify_thread(thread, &load)).collect()
     }
 
     fn verify_thread(&self, thread: u64, load: &impl Fn(u64) -> u64) -> Result<u64, String> {
-        let slots = || (thread..self.pages * SLOTS_PER_PAGE).step_by(self.threads as usize);
-        let highest = slots().map(|slot| load(slot) >> 8).max().unwrap_or(0);
+        let highest = self.highest_of(thread, load);
         let mut expected = vec![0u64; (self.pages * SLOTS_PER_PAGE / self.threads) as usize + 1];
         for number in 1..=highest {
             expected[(self.slot(thread, number) / self.threads) as usize] = number << 8 | thread;
         }
-        for slot in slots() {
+        for slot in self.slots_of(thread) {
             let (found, wanted) = (load(slot), expected[(slot / self.threads) as usize]);
             if found != wanted {
                 let page = slot / SLOTS_PER_PAGE;
@@ -66,6 +70,14 @@ impl Stamps {
             }
         }
         Ok(highest)
+    }
+
+    fn highest_of(&self, thread: u64, load: &impl Fn(u64) -> u64) -> u64 {
+        self.slots_of(thread).map(|slot| load(slot) >> 8).max().unwrap_or(0)
+    }
+
+    fn slots_of(&self, thread: u64) -> impl Iterator<Item = u64> {
+        (thread..self.pages * SLOTS_PER_PAGE).step_by(self.threads as usize)
     }
 }
 

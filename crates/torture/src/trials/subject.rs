@@ -4,7 +4,7 @@
 //! `keeper PID`, `recovered WHAT`, `found T K` for each thread, `at T K` again and again, `checkpoint T K` after each
 //! checkpoint (every store up to K is in it), `wrong WHY` when the image is not exact; `forked PID`,
 //! `region K` when K regions beside the first hold their mark, `grown PAGES` or `not-grown WHY`,
-//! `keeper-gone` when a request found none.
+//! `keeper-gone` when a request found none. It takes [`orders`].
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use std::time::Duration;
 use clap::Args;
 use wattkeep::{FaultMode, Region, RegionOptions, Store};
 
-use super::raw;
 use super::stamps::{Stamps, load, put};
+use super::{orders, raw};
 
 /// Pages of a region beside the first.
 const BESIDE_PAGES: u64 = 8;
@@ -61,6 +61,33 @@ pub(crate) struct SubjectOptions {
     /// Pages that the first region is to grow to while threads store; 0: it stays.
     #[arg(long, default_value_t = 0)]
     pub(crate) grow_pages: u64,
+}
+
+impl SubjectOptions {
+    /// As words of a command line, without the directory.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let numbers = [
+            ("--pages", self.pages),
+            ("--threads", self.threads),
+            ("--seed", self.seed),
+            ("--checkpoint-ms", self.checkpoint_ms),
+            ("--tell-ms", self.tell_ms),
+            ("--regions", self.regions),
+            ("--regions-known", self.regions_known),
+            ("--grow-pages", self.grow_pages),
+        ];
+        let mut words: Vec<String> =
+            numbers.iter().flat_map(|(name, number)| [(*name).to_owned(), number.to_string()]).collect();
+        words.extend([
+            "--budget".to_owned(),
+            self.budget.clone(),
+            "--mode".to_owned(),
+            self.mode.to_string(),
+        ]);
+        words.extend(self.explicit.then(|| "--explicit".to_owned()));
+        words.extend(self.fork.then(|| "--fork".to_owned()));
+        words
+    }
 }
 
 pub(crate) fn fault_mode(name: &str) -> Result<FaultMode, String> {
@@ -118,6 +145,7 @@ pub(crate) fn run(options: &SubjectOptions) -> Result<bool, String> {
         if options.checkpoint_ms > 0 {
             scope.spawn(|| checkpoint_for_ever(&store, options.checkpoint_ms, &counters));
         }
+        scope.spawn(|| orders::obey(&options.directory, &stamps, &region));
         loop {
             std::thread::sleep(Duration::from_millis(options.tell_ms));
             tell("at", &read(&counters));
@@ -185,7 +213,7 @@ fn read(counters: &[AtomicU64]) -> Vec<u64> {
     counters.iter().map(|counter| counter.load(Ordering::Acquire)).collect()
 }
 
-fn tell(word: &str, counters: &[u64]) {
+pub(crate) fn tell(word: &str, counters: &[u64]) {
     let lines: Vec<_> =
         counters.iter().enumerate().map(|(thread, number)| format!("{word} {thread} {number}")).collect();
     say(format_args!("{}", lines.join("\n")));

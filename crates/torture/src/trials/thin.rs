@@ -74,30 +74,30 @@ fn one_run(phase: Phase, thin: bool, seed: u64, random: &mut Random) -> Result<(
     let mut victim = Victim::start(&options)?;
     victim.wait_until_it_stores().map_err(said)?;
     if matches!(phase, Phase::Growing) {
-        victim.wait_until(|victim| victim.refused.is_some()).map_err(said)?;
-        let why = victim.refused.clone().unwrap_or_default();
+        victim.wait_until(|victim| victim.heard.refused.is_some()).map_err(said)?;
+        let why = victim.heard.refused.clone().unwrap_or_default();
         if !why.contains("free some space") {
             return Err(format!("a region that does not fit is not refused in words that help: {why}"));
         }
     }
     disk.fill(thin)?;
-    let before = victim.at.clone();
+    let before = victim.heard.at.clone();
     victim.run_for(Duration::from_millis(40));
-    let lies = thin && matches!(phase, Phase::Growing) && victim.at == before;
-    if victim.at == before && (!lies || victim.words.to_string().is_empty()) {
+    let lies = thin && matches!(phase, Phase::Growing) && victim.heard.at == before;
+    if victim.heard.at == before && (!lies || victim.words.to_string().is_empty()) {
         return Err(format!("writers stand still on a full disk: {}", victim.words));
     }
     if matches!(phase, Phase::Saving) {
         match ask(&options.directory, &Request::Save)? {
-            Reply::Saved(_) => send(victim.keeper.unwrap_or(0), Signal::KILL),
+            Reply::Saved(_) => send(victim.heard.keeper.unwrap_or(0), Signal::KILL),
             other => return Err(format!("no save on a full disk: {other:?}")),
         }
     }
     victim.kill();
     // A disk that stops taking writes may do so in the drain, too.
     let lied = thin && matches!(phase, Phase::Growing) && !victim.words.to_string().is_empty();
-    let told = std::mem::take(if lied { &mut victim.checkpoint } else { &mut victim.at });
-    if !ends(victim.keeper.unwrap_or(0)) {
+    let told = std::mem::take(if lied { &mut victim.heard.checkpoint } else { &mut victim.heard.at });
+    if !ends(victim.heard.keeper.unwrap_or(0)) {
         return Err("the keeper does not end".to_owned());
     }
     disk.heal()?;
@@ -121,13 +121,13 @@ fn holds_everything(options: SubjectOptions, told: &BTreeMap<u64, u64>) -> Resul
     let mut next = Victim::start(&options)?;
     next.wait_until_it_stores().map_err(said)?;
     for (thread, number) in told {
-        let found = next.found.get(thread).copied().unwrap_or(0);
+        let found = next.heard.found.get(thread).copied().unwrap_or(0);
         if found < *number {
             return Err(format!("{found} of {number} stores of thread {thread}"));
         }
     }
     next.kill();
-    if ends(next.keeper.unwrap_or(0)) { Ok(()) } else { Err("the keeper does not end".to_owned()) }
+    if ends(next.heard.keeper.unwrap_or(0)) { Ok(()) } else { Err("the keeper does not end".to_owned()) }
 }
 
 fn said(why: NoStart) -> String {

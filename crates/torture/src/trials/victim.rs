@@ -1,6 +1,5 @@
 //! A subject as its killer holds it: started, listened to, killed.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::heard::Heard;
 use super::subject::SubjectOptions;
 
 /// How long a subject may take to verify its image and to begin.
@@ -17,25 +17,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Victim {
     child: Child,
     lines: Receiver<String>,
-    /// What each thread found in the image, and how far it was when last heard of.
-    pub(crate) found: BTreeMap<u64, u64>,
-    pub(crate) at: BTreeMap<u64, u64>,
-    /// How far each thread was before the last checkpoint that completed.
-    pub(crate) checkpoint: BTreeMap<u64, u64>,
-    pub(crate) keeper: Option<i32>,
-    /// What it recovered, in its keeper's words.
-    pub(crate) recovered: String,
+    pub(crate) heard: Heard,
     /// What it and its keeper write to their standard error.
     pub(crate) words: Words,
-    pub(crate) wrong: Option<String>,
-    /// A child that it forked.
-    pub(crate) forked: Option<i32>,
-    /// Regions beside the first that hold their mark.
-    pub(crate) regions: u64,
-    /// It asked its keeper and found none.
-    pub(crate) keeper_gone: bool,
-    /// What it was refused: a region, or room for one to grow.
-    pub(crate) refused: Option<String>,
 }
 
 /// Standard error of a program and its keeper, as far as it was written.
@@ -77,21 +61,10 @@ impl Victim {
     /// Starts a subject in this directory.
     pub(crate) fn start(options: &SubjectOptions) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new(program);
-        command
+        let mut child = Command::new(program)
             .arg("subject")
             .arg(&options.directory)
-            .args(["--pages", &options.pages.to_string(), "--threads", &options.threads.to_string()])
-            .args(["--budget", &options.budget, "--mode", &options.mode.to_string()])
-            .args(["--seed", &options.seed.to_string(), "--tell-ms", &options.tell_ms.to_string()])
-            .args(["--checkpoint-ms", &options.checkpoint_ms.to_string()]);
-        command
-            .args(["--regions", &options.regions.to_string()])
-            .args(["--regions-known", &options.regions_known.to_string()])
-            .args(["--grow-pages", &options.grow_pages.to_string()]);
-        command.args(options.explicit.then_some("--explicit"));
-        command.args(options.fork.then_some("--fork"));
-        let mut child = command
+            .args(options.words())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -107,21 +80,7 @@ impl Victim {
                 }
             }
         });
-        Ok(Self {
-            child,
-            lines,
-            found: BTreeMap::new(),
-            at: BTreeMap::new(),
-            checkpoint: BTreeMap::new(),
-            keeper: None,
-            recovered: String::new(),
-            words,
-            wrong: None,
-            forked: None,
-            regions: 0,
-            keeper_gone: false,
-            refused: None,
-        })
+        Ok(Self { child, lines, heard: Heard::default(), words })
     }
 
     /// Its process.
@@ -131,7 +90,7 @@ impl Victim {
 
     /// Waits until it has verified its image and stores.
     pub(crate) fn wait_until_it_stores(&mut self) -> Result<(), NoStart> {
-        self.wait_until(|victim| !victim.at.is_empty())
+        self.wait_until(|victim| !victim.heard.at.is_empty())
     }
 
     /// Listens until it has said what is waited for.
@@ -140,14 +99,16 @@ impl Victim {
         while !said(self) {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok(line) => self.hear(&line),
+                Ok(line) => self.heard.hear(&line),
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(NoStart::Silent(format!("no word for {} s", START_LIMIT.as_secs())));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let _ = self.child.wait();
-                    return Err(match self.wrong.take() {
-                        Some(cause) => NoStart::Wrong(format!("{cause}; recovered: {}", self.recovered)),
+                    return Err(match self.heard.wrong.take() {
+                        Some(cause) => {
+                            NoStart::Wrong(format!("{cause}; recovered: {}", self.heard.recovered))
+                        }
                         None => NoStart::Silent(format!("it ended: {}", self.words)),
                     });
                 }
@@ -160,7 +121,7 @@ impl Victim {
     pub(crate) fn run_for(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            self.hear(&line);
+            self.heard.hear(&line);
         }
     }
 
@@ -169,27 +130,7 @@ impl Victim {
         let _ = self.child.kill();
         let _ = self.child.wait();
         while let Ok(line) = self.lines.recv() {
-            self.hear(&line);
-        }
-    }
-
-    fn hear(&mut self, line: &str) {
-        let mut words = line.splitn(3, ' ');
-        let word = words.next().unwrap_or_default();
-        let numbers = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let pair = numbers.0.parse().ok().zip(numbers.1.parse().ok());
-        match (word, pair) {
-            ("found", Some((thread, number))) => drop(self.found.insert(thread, number)),
-            ("at", Some((thread, number))) => drop(self.at.insert(thread, number)),
-            ("checkpoint", Some((thread, number))) => drop(self.checkpoint.insert(thread, number)),
-            ("keeper", _) => self.keeper = numbers.0.parse().ok(),
-            ("recovered", _) => self.recovered = line.to_owned(),
-            ("forked", _) => self.forked = numbers.0.parse().ok(),
-            ("region", Some((regions, _))) => self.regions = regions,
-            ("keeper-gone", _) => self.keeper_gone = true,
-            ("no-region" | "not-grown", _) => self.refused = Some(line.to_owned()),
-            ("wrong", _) => self.wrong = Some(line.to_owned()),
-            _ => {}
+            self.heard.hear(&line);
         }
     }
 }
