@@ -20,7 +20,7 @@ const PLANTED: [(&str, &str, &str); 11] = [
     ("lost-news-unmarked", "shuttle", "bell"),
     ("progress-uncounted", "shuttle", "progress"),
     ("queued-unclosed", "shuttle", "keeping::a_clean_page"),
-    ("copy-counts-anyway", "shuttle", "keeping::a_rescued_page"),
+    ("copy-counts-anyway", "shuttle", "keeping::a_clean_page"),
     ("version-stays", "loom", "arrival"),
     ("permit-back-twice", "shuttle", "keeping::a_rescued_page"),
     ("freeze-seen-before-claim", "shuttle", "cuts::a_save_holds_all_of_memory"),

@@ -68,7 +68,6 @@ fn whatever_a_killed_client_left_half_done_is_committed_at_the_close() {
         machine.client(|regions| (0..3).rev().for_each(|page| regions[0].store(page, 20)));
         machine.some_turns();
         machine.kill_client();
-        machine.keep();
         machine.keeper.close().expect("the disk is sound");
         machine.assert_all_stored();
     });

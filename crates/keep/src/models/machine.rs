@@ -160,7 +160,7 @@ impl Machine {
             }
             self.shared.control.keeper_wakes();
         }
-        self.clients.drain(..).for_each(|client| client.join().expect("no client panics"));
+        self.join();
     }
 
     fn sleep(&self) {
@@ -186,12 +186,20 @@ impl Machine {
         text
     }
 
-    /// The client is killed. A thread of a model can die only at a store or a call: permits for all lead
-    /// those there that sleep.
-    pub(super) fn kill_client(&self) {
+    /// The client is killed, before the keeper takes another turn. A thread of a model can die only at a
+    /// store or a call: permits for all lead those there that sleep.
+    pub(super) fn kill_client(&mut self) {
         self.regions.iter().for_each(|region| region.table.kill_client());
         self.shared.control.ledger.0.set_limit(PAGES * self.regions.len() as u32);
-        self.shared.control.announce_progress();
+        while self.running.load(Ordering::SeqCst) > 0 {
+            self.shared.control.announce_progress();
+            yield_now();
+        }
+        self.join();
+    }
+
+    fn join(&mut self) {
+        self.clients.drain(..).for_each(|client| client.join().expect("no client panics"));
     }
 
     /// Turns until nothing is left to do.
