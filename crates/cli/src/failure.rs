@@ -101,15 +101,7 @@ impl From<OpenError> for Failure {
             OpenError::Read { .. } | OpenError::Write { .. } => Exit::System,
             _ => Exit::Store,
         };
-        let cause = match &error {
-            OpenError::Incomplete { place, recovery } => format!(
-                "the store in {place} lacks part of its last commit: {}; nothing was changed; accept the \
-                 loss with 'wattkeep check {place} --accept-incomplete'",
-                recovery.loss()
-            ),
-            _ => error.to_string(),
-        };
-        Self::new(exit, cause)
+        Self::new(exit, error.to_string())
     }
 }
 

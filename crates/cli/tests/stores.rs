@@ -111,11 +111,76 @@ fn damage_is_found_named_and_given_up_only_when_told_so() {
     assert_eq!(report["damaged"].as_array().map(Vec::len), Some(1));
     fails(3, &["dump", text(&store), "drill", "--output", text(&directory.path().join("dump"))]);
     let accepted = ok(&["check", text(&store), "--accept-incomplete"]);
-    assert!(accepted.contains("page 100 of region 'drill'"), "{accepted}");
+    assert!(
+        accepted.contains("lost: 1 page (4 KiB) of region 'drill', page 100: not the bytes"),
+        "{accepted}"
+    );
     assert_eq!(json(&["check", text(&store)])["sound"], true);
     let mut expected = dump;
     expected[100 * 4096..101 * 4096].fill(0);
     assert!(ok_bytes(&["dump", text(&store), "drill"]) == expected, "only page 100 is zeros");
+}
+
+/// The story: an operator was told how many pages a damaged summary had taken, and not which, before and
+/// after giving them up.
+#[test]
+fn a_lost_summary_is_refused_and_given_up_with_the_names_of_its_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let drill = text(directory.path());
+    let arguments =
+        ["--size", "2MiB", "--budget", "16", "--seconds", "0.5", "--no-unlimited", "--window", "10s"];
+    ok(&[&["drill", drill, "--workload", "sequential", "--keep"][..], &arguments[..]].concat());
+    let store = directory.path().join("drill-store");
+    let file = store.join("wattkeep.store");
+    let before = ok_bytes(&["dump", text(&store), "drill"]);
+    let mut bytes = fs::read(&file).unwrap();
+    // A digest would spare every opening but a check the look at the summaries.
+    for at in (4 << 20..bytes.len()).step_by(4096) {
+        if bytes[at..].starts_with(b"WKINDEX1") {
+            bytes[at] ^= 1;
+        }
+    }
+    // One byte of the checksum of the newest summary: the image needs it.
+    let summaries = (4 << 20..bytes.len()).step_by(4096).filter(|at| bytes[*at..].starts_with(b"WKBATCH1"));
+    let sequence = |at: usize| u64::from_le_bytes(bytes[at + 16..at + 24].try_into().expect("eight bytes"));
+    let newest = summaries.max_by_key(|at| sequence(*at)).expect("the log holds something");
+    bytes[newest + 40] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    let refused = fails(3, &["info", text(&store)]);
+    for part in ["region 'drill' ", " page", " slot ", "nothing was changed", "'wattkeep check "] {
+        assert!(refused.contains(part), "no '{part}' in {refused}");
+    }
+    let output = common::run(&["check", text(&store), "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lost = &report["lost"][0];
+    assert_eq!(lost["proven"], true, "{lost}");
+    let named = ["missing", "older"].map(|list| pages_of(&lost[list]));
+    assert!(!named.concat().is_empty() && lost["suspects"]["pages"] == 0, "{lost}");
+    let checked = common::run(&["check", text(&store)]);
+    let checked = String::from_utf8(checked.stdout).unwrap();
+    let accepted = ok(&["check", text(&store), "--accept-incomplete"]);
+    for said in [&checked, &accepted] {
+        assert!(
+            said.contains("\nlost: region 'drill' ")
+                && said.contains("\nbecause ")
+                && said.contains(" slot "),
+            "{said}"
+        );
+    }
+    let after = ok_bytes(&["dump", text(&store), "drill"]);
+    for (page, (before, after)) in before.chunks(4096).zip(after.chunks(4096)).enumerate() {
+        let page = page as u64;
+        assert!(before == after || named.concat().contains(&page), "page {page} changed and was not named");
+        assert!(!named[0].contains(&page) || after.iter().all(|byte| *byte == 0), "page {page} is not zeros");
+    }
+    assert_eq!(json(&["check", text(&store)])["sound"], true);
+}
+
+fn pages_of(list: &serde_json::Value) -> Vec<u64> {
+    let ranges = list["ranges"].as_array().expect("a list").iter();
+    let page = |value: &serde_json::Value| value.as_u64().expect("a page");
+    ranges.flat_map(|range| page(&range[0])..=page(&range[1])).collect()
 }
 
 fn ok_bytes(arguments: &[&str]) -> Vec<u8> {

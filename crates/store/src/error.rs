@@ -11,6 +11,10 @@ use crate::limits::{CUTS_MAX, NAME_BYTES_MAX, REGIONS_MAX, SUPERBLOCK_COPIES};
 use crate::recover::Recovery;
 use crate::types::{PageId, RegionId};
 
+/// Regions, and ranges of pages in each list, that a refusal names: one line. `wattkeep check` names more.
+const REFUSED_REGIONS: usize = 3;
+const REFUSED_RANGES: usize = 4;
+
 /// Why a store could not be created on a disk.
 #[derive(Debug)]
 pub enum CreateError {
@@ -170,9 +174,8 @@ impl fmt::Display for OpenError {
             Self::Incomplete { place, recovery } => write!(
                 f,
                 "the store in {place} lacks part of its last commit: {}; nothing was changed; \
-                 run 'wattkeep check {place}', or accept the loss with \
-                 'wattkeep check {place} --accept-incomplete'",
-                recovery.loss()
+                 list it all with 'wattkeep check {place}', which also says how to give it up",
+                recovery.loss(REFUSED_REGIONS, REFUSED_RANGES)
             ),
             Self::WornOut { place } => write!(
                 f,

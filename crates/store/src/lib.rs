@@ -25,6 +25,7 @@
 //! - `shortcut`: the digest, written and taken
 //! - `scan`: which batches the log holds
 //! - `torn`: copies that a power cut tore
+//! - `loss`: which pages a damaged log lost
 //! - `recover`: opening
 //! - `read`: restoring
 //! - `check`: verifying everything
@@ -46,6 +47,7 @@ mod host;
 mod index;
 pub mod layout;
 pub mod limits;
+mod loss;
 mod read;
 mod recover;
 mod region;
@@ -64,8 +66,9 @@ pub use clean::CleaningAdvice;
 pub use commit::CreateOptions;
 pub use error::{CreateError, OpenError, ReadError, StoreError};
 pub use files::{FileError, UringDisk, store_file};
+pub use loss::{LostPages, PageRanges};
 pub use read::SlotRun;
-pub use recover::{LostPages, Recovery};
+pub use recover::Recovery;
 pub use region::{NewRegion, RegionMode, RegionRecord};
 pub use store::{Event, Store, StoreStatus};
 pub use superblock::{Commit, CommitKind, HealthRecord, StoreState};

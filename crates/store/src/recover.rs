@@ -19,8 +19,8 @@ use crate::hash::Hasher;
 use crate::host;
 use crate::index::Index;
 use crate::limits::{SCAN_READS, SEQUENCE_BITS, SESSIONS_MAX, SUPERBLOCK_COPIES};
-use crate::region::ImagePart;
-use crate::scan::{FoundBatch, Scan, Scanner, find_unreachable};
+use crate::loss::{Evidence, LostPages};
+use crate::scan::{FoundBatch, Scan, Scanner, find_overlooked};
 use crate::segments::Segments;
 use crate::shortcut::open_by_digest;
 use crate::store::Store;
@@ -56,21 +56,9 @@ pub struct Recovery {
     pub unsafe_shutdowns: u64,
     /// Regions that do not add up. Empty, except with `open_incomplete`.
     pub lost: Vec<LostPages>,
-    /// Slots of summaries that are damaged, or cannot be reached behind a damaged one.
+    /// Slots of summaries that are damaged, or that hold a lost version and cannot be reached behind a
+    /// damaged one. Looked for only when pages are lost.
     pub damaged_batches: Vec<u32>,
-}
-
-/// A region whose pages are not those that were committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostPages {
-    /// The region.
-    pub region: RegionId,
-    /// Its name.
-    pub name: String,
-    /// Stored pages at the commit.
-    pub committed: u32,
-    /// Pages found. When not fewer, some of them are older versions.
-    pub found: u32,
 }
 
 impl Recovery {
@@ -91,19 +79,28 @@ impl Recovery {
         }
     }
 
-    /// One sentence about what is lost.
-    pub fn loss(&self) -> String {
-        let mut text = String::new();
-        for lost in &self.lost {
-            let missing = lost.committed.saturating_sub(lost.found);
-            text += &format!("region '{}' lacks {missing} of {} pages", lost.name, lost.committed);
-            text += " and others may be older versions; ";
+    /// Part of a sentence about what is lost: each region up to `regions_max` with at most `ranges_max`
+    /// ranges of pages in a list, and how many damaged summaries hid them.
+    pub fn loss(&self, regions_max: usize, ranges_max: usize) -> String {
+        let mut parts: Vec<_> =
+            self.lost.iter().take(regions_max).map(|lost| lost.named(ranges_max)).collect();
+        if self.lost.len() > regions_max {
+            parts.push(format!("{} more regions", self.lost.len() - regions_max));
         }
-        text += &format!("{} damaged batches", self.damaged_batches.len());
-        if let Some(slot) = self.damaged_batches.first() {
-            text += &format!(", the first at slot {slot}");
+        parts.push(self.damage());
+        parts.join("; ")
+    }
+
+    /// How many summaries are damaged or cut off by a damaged one, as a clause.
+    pub fn damage(&self) -> String {
+        match self.damaged_batches[..] {
+            [] => "no damaged summary is left to see".to_owned(),
+            [slot] => format!("the summary at slot {slot} is damaged"),
+            [first, ..] => {
+                let count = self.damaged_batches.len();
+                format!("{count} summaries are damaged or cut off, the first at slot {first}")
+            }
         }
-        text
     }
 }
 
@@ -145,7 +142,7 @@ impl<D: Disk> Store<D> {
         open(disk, Mode::Scan)
     }
 
-    /// Opens for writing although pages of the commit are lost, and says which regions are hit. The
+    /// Opens for writing although pages of the commit are lost, and names them. The
     /// image found becomes the committed one.
     pub fn open_incomplete(disk: D) -> Result<(Self, Recovery), OpenError> {
         open(disk, Mode::Incomplete)
@@ -211,12 +208,13 @@ fn open_by_scan<D: Disk>(disk: &mut D, superblock: &mut Superblock, mode: Mode) 
         batches_found,
         ..Recovery::of(superblock)
     };
-    recovery.lost = compare(superblock, &mut index, mode);
+    recovery.lost = compare(superblock, &mut index);
     if !recovery.lost.is_empty() {
-        recovery.damaged_batches = name_damage(disk, superblock, &scan).map_err(read_error)?;
+        name_loss(disk, superblock, &index, scan, &mut recovery).map_err(read_error)?;
         if mode != Mode::Incomplete {
             return Err(OpenError::Incomplete { place, recovery: Box::new(recovery) });
         }
+        accept_found(superblock, &index);
     }
     let segments = adopt(superblock, &mut index, unused_cuts, recovery.lost.is_empty());
     Ok(Found { index, segments, tail, recovery })
@@ -342,8 +340,7 @@ fn replay(superblock: &Superblock, scan: &Scan, hasher: Hasher) -> (Index, Unuse
     image.sort_unstable_by_key(|batch| (batch.head.epoch, batch.head.sequence));
     for batch in image {
         let sequence = batch.head.sequence.0;
-        let entries = &scan.entries[batch.first..batch.first + batch.count as usize];
-        for (entry, slot) in entries.iter().zip(batch.first_slot()..) {
+        for (slot, entry) in scan.placed_entries(batch) {
             let page = entry.page;
             if page.region == VOID_REGION {
                 continue;
@@ -368,28 +365,55 @@ fn replay(superblock: &Superblock, scan: &Scan, hasher: Hasher) -> (Index, Unuse
     (index, unused)
 }
 
-/// Compares what was found with what was committed. When a loss is accepted, what was found becomes
-/// the commit.
-fn compare(superblock: &mut Superblock, index: &mut Index, mode: Mode) -> Vec<LostPages> {
+/// Compares what was found with what was committed.
+fn compare(superblock: &Superblock, index: &mut Index) -> Vec<LostPages> {
     let mut lost = Vec::new();
-    for region in &mut superblock.regions {
-        let found: ImagePart = index.replayed_part(region.id);
-        if found != region.committed {
-            lost.push(LostPages {
-                region: region.id,
-                name: region.name.clone(),
-                committed: region.committed.pages,
-                found: found.pages,
-            });
-            if mode == Mode::Incomplete {
-                region.committed = found;
-            }
+    for region in &superblock.regions {
+        let (committed, found) = (region.committed, index.replayed_part(region.id));
+        if found != committed {
+            lost.push(LostPages::unnamed(region.id, &region.name, committed.pages, found.pages));
         }
     }
-    if mode == Mode::Incomplete {
-        sum_commit(superblock);
-    }
     lost
+}
+
+/// Looks for what the chains did not reach, and names the loss with it.
+fn name_loss<D: Disk>(
+    disk: &mut D,
+    superblock: &Superblock,
+    found: &Index,
+    mut scan: Scan,
+    recovery: &mut Recovery,
+) -> io::Result<()> {
+    let hasher = Hasher::new(superblock.seed);
+    let (geometry, uuid_low) = (superblock.geometry, superblock.uuid_low());
+    let mut overlooked = find_overlooked(disk, geometry, &hasher, uuid_low, &scan)?;
+    // A page number from a damaged summary must not size an index.
+    for entry in &mut overlooked.entries {
+        let region = superblock.regions.iter().find(|region| region.id == entry.page.region);
+        if region.is_none_or(|region| entry.page.page >= region.pages) {
+            entry.page.region = VOID_REGION;
+        }
+    }
+    let (batches, entries) = (scan.batches.len(), scan.entries.len());
+    scan.append(&overlooked);
+    let (mut fuller, _) = replay(superblock, &scan, hasher);
+    for region in &superblock.regions {
+        fuller.replayed_part(region.id);
+    }
+    scan.batches.truncate(batches);
+    scan.entries.truncate(entries);
+    let evidence = Evidence { superblock, found, fuller: &fuller, reached: &scan, overlooked: &overlooked };
+    recovery.damaged_batches = evidence.name(&mut recovery.lost);
+    Ok(())
+}
+
+/// A loss is accepted: what was found becomes the commit.
+fn accept_found(superblock: &mut Superblock, index: &Index) {
+    for region in &mut superblock.regions {
+        region.committed = index.part(region.id);
+    }
+    sum_commit(superblock);
 }
 
 /// Counts the image's slots, applies the cuts made since the commit, and drops the cuts that void
@@ -397,31 +421,19 @@ fn compare(superblock: &mut Superblock, index: &mut Index, mode: Mode) -> Vec<Lo
 fn adopt(superblock: &mut Superblock, index: &mut Index, unused_cuts: UnusedCuts, whole: bool) -> Segments {
     let mut segments = Segments::new(superblock.geometry);
     index.adopt_replay(&mut segments);
-    let committed = superblock.commit.last_sequence.0;
+    let committed = superblock.commit.last_sequence;
     for (region, (_, unused)) in superblock.regions.iter_mut().zip(unused_cuts) {
-        let recent = region.cuts.list().iter().filter(|cut| cut.sequence > committed);
-        if let Some(lowest) = recent.map(|cut| cut.page).min() {
+        if let Some(lowest) = region.cuts.lowest_after(committed) {
             index.cut(region.id, lowest, &mut segments);
         }
         let mut unused = unused.into_iter();
         region.cuts.retain(|cut| {
             let unused = unused.next().unwrap_or(false);
-            !(whole && unused && cut.sequence <= committed)
+            !(whole && unused && cut.sequence <= committed.0)
         });
     }
     segments.seal_found();
     segments
-}
-
-fn name_damage<D: Disk>(disk: &mut D, superblock: &Superblock, scan: &Scan) -> io::Result<Vec<u32>> {
-    let hasher = Hasher::new(superblock.seed);
-    let uuid_low = superblock.uuid_low();
-    let unreachable = find_unreachable(disk, superblock.geometry, &hasher, uuid_low, scan)?;
-    let mut slots = scan.damaged.clone();
-    slots.extend(unreachable.iter().map(|batch| batch.head.position));
-    slots.sort_unstable();
-    slots.dedup();
-    Ok(slots)
 }
 
 impl<D: Disk> Store<D> {

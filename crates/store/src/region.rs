@@ -116,6 +116,11 @@ impl Cuts {
         self.0.iter().enumerate().filter(move |(_, cut)| voids(cut)).map(|(number, _)| number)
     }
 
+    /// The lowest page that a shrink after the commit cut off.
+    pub(crate) fn lowest_after(&self, commit: Sequence) -> Option<u32> {
+        self.0.iter().filter(|cut| cut.sequence > commit.0).map(|cut| cut.page).min()
+    }
+
     /// Keeps the cuts for which `keep` says so.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&Cut) -> bool) {
         self.0.retain(keep);

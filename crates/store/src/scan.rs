@@ -42,6 +42,22 @@ pub(crate) struct Scan {
     pub(crate) damaged: Vec<u32>,
 }
 
+impl Scan {
+    /// The entries of one of its batches, with the slots of their pages.
+    pub(crate) fn placed_entries(&self, batch: &FoundBatch) -> impl Iterator<Item = (u32, &Entry)> {
+        let entries = &self.entries[batch.first..batch.first + batch.count as usize];
+        (batch.first_slot()..).zip(entries)
+    }
+
+    /// Takes another scan's batches in addition.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let moved = self.entries.len();
+        self.entries.extend_from_slice(&other.entries);
+        let batches = other.batches.iter().cloned();
+        self.batches.extend(batches.map(|batch| FoundBatch { first: batch.first + moved, ..batch }));
+    }
+}
+
 /// Where the walk of a segment's chain stands.
 #[derive(Clone, Copy, Debug)]
 struct Walk {
@@ -181,16 +197,17 @@ impl<'a, D: Disk> Scanner<'a, D> {
     }
 }
 
-/// Looks for summaries at every page of every segment: names what is damaged when the chains do not
-/// add up. Returns the slots of valid batches that no chain reaches.
-pub(crate) fn find_unreachable<D: Disk>(
+/// Looks for summaries at every page of every segment: for what the chains should have reached when they do
+/// not add up. Returns the valid batches among them, and of damaged ones what [`UntrustedSummary::salvage`]
+/// finds: evidence of what is lost, never part of an image.
+pub(crate) fn find_overlooked<D: Disk>(
     disk: &mut D,
     geometry: Geometry,
     hasher: &Hasher,
     uuid_low: u64,
     reached: &Scan,
-) -> io::Result<Vec<FoundBatch>> {
-    let mut found = Vec::new();
+) -> io::Result<Scan> {
+    let mut found = Scan::default();
     let known: std::collections::HashSet<u32> =
         reached.batches.iter().map(|batch| batch.head.position).collect();
     let segment_pages = geometry.segment_pages();
@@ -209,16 +226,22 @@ pub(crate) fn find_unreachable<D: Disk>(
         }
         for at in 0..segment_pages {
             let position = geometry.first_slot(segment) + at;
-            let expected = Expected { uuid_low, position, pages_left: segment_pages - at };
-            let bytes = &buffer[at as usize * PAGE_SIZE..];
-            let mut entries = Vec::new();
-            let valid = UntrustedSummary(bytes).validate_into(&expected, hasher, &mut entries);
-            if let Ok(head) = valid
-                .map_err(drop)
-                .and_then(|head| if known.contains(&position) { Err(()) } else { Ok(head) })
-            {
-                found.push(FoundBatch { head, first: 0, count: entries.len() as u32 });
+            if known.contains(&position) {
+                continue;
             }
+            let expected = Expected { uuid_low, position, pages_left: segment_pages - at };
+            let summary = UntrustedSummary(&buffer[at as usize * PAGE_SIZE..]);
+            let first = found.entries.len();
+            let head = match summary.validate_into(&expected, hasher, &mut found.entries) {
+                Ok(head) => Some(head),
+                Err(SummaryFault::Damaged) => {
+                    found.damaged.push(position);
+                    summary.salvage(&expected, hasher, &mut found.entries)
+                }
+                Err(SummaryFault::NoBatch | SummaryFault::Longer(_)) => None,
+            };
+            let count = (found.entries.len() - first) as u32;
+            found.batches.extend(head.map(|head| FoundBatch { head, first, count }));
         }
     }
     Ok(found)

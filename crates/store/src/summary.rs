@@ -137,18 +137,45 @@ impl UntrustedSummary<'_> {
         if !holds {
             return Err(SummaryFault::Damaged);
         }
-        let packed = bytes[SUMMARY_HEADER_BYTES..end].chunks_exact(SUMMARY_ENTRY_BYTES);
-        entries.extend(packed.map(|bytes| Entry {
-            page: PageId { region: RegionId(u32_at(bytes, 0)), page: u32_at(bytes, 4) },
-            checksum: Checksum(u64_at(bytes, 8)),
-        }));
-        Ok(SummaryHead {
-            uuid_low: expected.uuid_low,
-            sequence: Sequence(u64_at(bytes, 16)),
-            epoch: Epoch(u64_at(bytes, 24)),
-            position: expected.position,
-        })
+        entries.extend(unpack(&bytes[SUMMARY_HEADER_BYTES..end]));
+        Ok(self.head(expected))
     }
+
+    /// What a damaged summary still says: `None` when not even its length makes sense. An entry whose page,
+    /// behind the summary, does not have its checksum is void here. Good for naming what may be lost, never
+    /// for an image: a page number may be wrong all the same.
+    pub fn salvage(
+        &self,
+        expected: &Expected,
+        hasher: &Hasher,
+        entries: &mut Vec<Entry>,
+    ) -> Option<SummaryHead> {
+        let summary_bytes = self.pages(expected).ok()? as usize * PAGE_SIZE;
+        let end = SUMMARY_HEADER_BYTES + u32_at(self.0, 36) as usize * SUMMARY_ENTRY_BYTES;
+        let data = self.0.get(summary_bytes..)?.chunks_exact(PAGE_SIZE);
+        entries.extend(unpack(&self.0[SUMMARY_HEADER_BYTES..end]).zip(data).map(|(entry, page)| {
+            let whole = hasher.page(page) == entry.checksum;
+            let region = if whole { entry.page.region } else { VOID_REGION };
+            Entry { page: PageId { region, ..entry.page }, ..entry }
+        }));
+        Some(self.head(expected))
+    }
+
+    fn head(&self, expected: &Expected) -> SummaryHead {
+        SummaryHead {
+            uuid_low: expected.uuid_low,
+            sequence: Sequence(u64_at(self.0, 16)),
+            epoch: Epoch(u64_at(self.0, 24)),
+            position: expected.position,
+        }
+    }
+}
+
+fn unpack(packed: &[u8]) -> impl Iterator<Item = Entry> {
+    packed.chunks_exact(SUMMARY_ENTRY_BYTES).map(|bytes| Entry {
+        page: PageId { region: RegionId(u32_at(bytes, 0)), page: u32_at(bytes, 4) },
+        checksum: Checksum(u64_at(bytes, 8)),
+    })
 }
 
 #[cfg(test)]

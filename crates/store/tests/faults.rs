@@ -4,9 +4,10 @@ use wattkeep_sim::disk::{Cut, Fault, FaultKind, MemoryDisk};
 use wattkeep_sim::random::Random;
 use wattkeep_sim::store_model::{BUDGET, Model, SEGMENT_PAGES, content, create_options};
 use wattkeep_store::disk::Wait;
-use wattkeep_store::types::{PageId, RegionId};
+use wattkeep_store::types::{Checksum, PageId, RegionId};
 use wattkeep_store::{
-    Begin, CommitKind, CreateError, NewRegion, OpenError, Purpose, ReadError, RegionMode, Store, StoreError,
+    Begin, CommitKind, CreateError, NewRegion, OpenError, PageRanges, Purpose, ReadError, RegionMode, Store,
+    StoreError,
 };
 
 fn new_region(pages: u32) -> NewRegion {
@@ -385,4 +386,72 @@ fn an_older_version_is_never_taken_for_the_committed_one() {
     };
     assert_eq!(recovery.lost[0].found, recovery.lost[0].committed);
     assert_eq!(recovery.damaged_batches, [position]);
+    assert!(recovery.lost[0].proven && recovery.lost[0].missing.is_empty());
+    assert_eq!(recovery.lost[0].older.ranges(), [3..=3]);
+}
+
+/// What the image holds of each page of the region.
+fn image(store: &Store<MemoryDisk>, region: RegionId) -> Vec<Option<Checksum>> {
+    (0..60).map(|page| store.stored_checksum(PageId { region, page })).collect()
+}
+
+fn numbers(ranges: &PageRanges) -> Vec<u32> {
+    ranges.ranges().iter().cloned().flatten().collect()
+}
+
+/// Histories by chance, then bits flipped in up to three summaries: whatever can be named is what was lost,
+/// whatever was lost is named or suspected, and a loss that is called proven is the whole one.
+#[test]
+fn an_accepted_loss_names_its_pages_and_no_others() {
+    let (mut refused, mut proven, mut suspected, mut older) = (0, 0, 0, 0);
+    for seed in 0..600 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let disk = MemoryDisk::new(seed);
+        let (mut store, region) = small_store(&disk);
+        for version in 2..2 + random.below(12) {
+            let first = random.below(56) as u32;
+            let pages: Vec<_> = (first..first + 1 + random.below(4) as u32).collect();
+            append(&mut store, region, &pages, version);
+            if random.chance(1, 3) {
+                store.commit(CommitKind::Checkpoint).expect("no fault");
+            }
+        }
+        store.commit(CommitKind::Close).expect("no fault");
+        let whole = image(&store, region);
+        let slots: Vec<_> = (0..60).filter_map(|page| store.slot_of(PageId { region, page })).collect();
+        drop(store);
+        for _ in 0..1 + random.below(3) {
+            // The page before a run of data is its summary, or else a page of data, which is no matter here.
+            let slot = slots[random.below(slots.len() as u64) as usize] - 1;
+            let bit = if random.chance(1, 3) { 0 } else { random.below(8 * 300) };
+            disk.flip_bit((4 << 20) + u64::from(slot) * 4096 + bit / 8, bit as u32 % 8);
+        }
+        let Err(OpenError::Incomplete { recovery, .. }) = Store::open_scanned(disk.clone()) else { continue };
+        let (store, accepted) = Store::open_incomplete(disk.clone()).expect("accepted");
+        assert_eq!(recovery.lost, accepted.lost, "refused and accepted with the same names");
+        let left = image(&store, region);
+        let lost = &recovery.lost[0];
+        let (missing, suspects) = (numbers(&lost.missing), numbers(&lost.suspects));
+        let gone = |page: &u32| left[*page as usize].is_none() && whole[*page as usize].is_some();
+        let changed =
+            |page: &u32| left[*page as usize].is_some() && left[*page as usize] != whole[*page as usize];
+        assert!(missing.iter().all(gone), "{lost:?}");
+        assert!(
+            (0..60).filter(gone).all(|page| missing.contains(&page) || suspects.contains(&page)),
+            "{lost:?}"
+        );
+        if lost.proven {
+            assert!((0..60).filter(gone).eq(missing) && suspects.is_empty(), "{lost:?}");
+            assert!((0..60).filter(changed).eq(numbers(&lost.older)), "{lost:?}");
+        }
+        refused += 1;
+        proven += u32::from(lost.proven);
+        suspected += u32::from(!lost.suspects.is_empty());
+        older += u32::from(!lost.older.is_empty());
+        drop(store);
+        assert_eq!(image(&Store::open(disk).expect("good again").0, region), left);
+    }
+    println!("{refused} refused, {proven} proven, {suspected} with suspects, {older} with older versions");
+    assert!(refused > 100 && proven > 40 && suspected > 10 && older > 20);
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::json;
 use wattkeep_store::disk::{Disk, Wait};
 use wattkeep_store::{
-    Begin, CheckReport, CommitKind, DamagedPage, OpenError, Purpose, Recovery, Store, UringDisk,
+    Begin, CheckReport, CommitKind, DamagedPage, OpenError, PageRanges, Purpose, Recovery, Store, UringDisk,
 };
 
 use crate::answer::{Answer, Output};
@@ -19,8 +19,11 @@ use crate::opened::PageLog;
 use crate::progress;
 use crate::text;
 
-/// Damaged pages that are named in a text for people; the others are counted.
+/// Ranges of pages in one list of a text for people; the others are counted.
 const NAMED: usize = 20;
+
+/// Ranges of pages in one list of JSON; the others are counted.
+const LISTED: usize = 10_000;
 
 pub(crate) fn run(args: &CheckArgs, _output: Output) -> Result<Answer, Failure> {
     if args.accept_incomplete {
@@ -60,6 +63,7 @@ pub(crate) fn run(args: &CheckArgs, _output: Output) -> Result<Answer, Failure> 
         "index": audit.err(),
         "superblock_copies_valid": recovery.superblock_copies_valid,
         "lost": [],
+        "damaged_summaries": [],
     });
     Ok(Answer::new(text, json).that_holds(sound))
 }
@@ -74,14 +78,14 @@ fn verify(store: &mut PageLog) -> Result<CheckReport, Failure> {
 fn incomplete(place: &Path, recovery: &Recovery) -> Answer {
     let name = place.display();
     let text = format!(
-        "DAMAGED: the store in {name} lacks part of its last commit: {}\nnothing was changed; copy the \
-         store, then give the rest up with 'wattkeep check {name} --accept-incomplete'",
-        recovery.loss()
+        "DAMAGED: the store in {name} lacks part of its last commit{}\nnothing was changed; copy the \
+         store, then give this up with 'wattkeep check {name} --accept-incomplete'",
+        name_loss(recovery)
     );
     let json = json!({
         "store": place, "sound": false, "clean": recovery.clean, "pages_checked": 0, "damaged": [],
         "index": null, "superblock_copies_valid": recovery.superblock_copies_valid,
-        "lost": lost_json(recovery),
+        "lost": lost_json(recovery), "damaged_summaries": recovery.damaged_batches,
     });
     Answer::new(text, json).that_holds(false)
 }
@@ -95,9 +99,7 @@ fn accept(place: &Path) -> Result<Answer, Failure> {
     store.commit(CommitKind::Close)?;
     let whole = recovery.lost.is_empty() && report.damaged.is_empty();
     let mut text = format!("{} verified in {}", text::pages(report.pages_checked), place.display());
-    if !recovery.lost.is_empty() {
-        text += &format!("\ngiven up: {}", recovery.loss());
-    }
+    text += &name_loss(&recovery);
     text += &names;
     text +=
         if whole { "\nnothing was lost" } else { "\nthe store is good again, without what is named above" };
@@ -108,6 +110,7 @@ fn accept(place: &Path) -> Result<Answer, Failure> {
         "pages_checked": report.pages_checked,
         "damaged": damaged,
         "lost": lost_json(&recovery),
+        "damaged_summaries": recovery.damaged_batches,
     });
     Ok(Answer::new(text, json))
 }
@@ -145,17 +148,31 @@ fn region_name(store: &PageLog, damage: &DamagedPage) -> String {
     store.region(damage.page.region).map_or_else(|| "?".to_owned(), |region| region.name.clone())
 }
 
-fn name_damage(store: &PageLog, damaged: &[DamagedPage]) -> String {
-    let line = |damage: &DamagedPage| {
-        let cause = damage.cause.as_deref().unwrap_or("its bytes are not those that were written");
-        let name = region_name(store, damage);
-        format!("\nlost: page {} of region '{name}' (slot {}): {cause}", damage.page.page, damage.slot)
-    };
-    let mut text: String = damaged.iter().take(NAMED).map(line).collect();
-    if damaged.len() > NAMED {
-        text += &format!("\nlost: {} pages more; name them all with --json", damaged.len() - NAMED);
+/// A line for each region that does not add up, and one for what hid its pages.
+fn name_loss(recovery: &Recovery) -> String {
+    if recovery.lost.is_empty() {
+        return String::new();
     }
-    text
+    let lines = recovery.lost.iter().map(|lost| format!("\nlost: {}", lost.named(NAMED)));
+    lines.collect::<String>() + "\nbecause " + &recovery.damage()
+}
+
+/// A line for the damaged pages of each region and cause.
+fn name_damage(store: &PageLog, damaged: &[DamagedPage]) -> String {
+    let mut sorted: Vec<_> = damaged.iter().collect();
+    sorted.sort_by_key(|damage| (damage.page.region, &damage.cause, damage.page.page));
+    let alike = |a: &&DamagedPage, b: &&DamagedPage| a.page.region == b.page.region && a.cause == b.cause;
+    let line = |group: &[&DamagedPage]| {
+        let cause = group[0].cause.as_deref().unwrap_or("not the bytes that were written");
+        let pages: PageRanges = group.iter().map(|damage| damage.page.page).collect();
+        let count = text::pages(pages.pages());
+        format!(
+            "\nlost: {count} of region '{}', {}: {cause}",
+            region_name(store, group[0]),
+            pages.named(NAMED)
+        )
+    };
+    sorted.chunk_by(alike).map(line).collect()
 }
 
 fn damage_json(store: &PageLog, damaged: &[DamagedPage]) -> Vec<serde_json::Value> {
@@ -172,6 +189,24 @@ fn damage_json(store: &PageLog, damaged: &[DamagedPage]) -> Vec<serde_json::Valu
 
 fn lost_json(recovery: &Recovery) -> Vec<serde_json::Value> {
     let lost = recovery.lost.iter();
-    lost.map(|lost| json!({ "region": lost.name, "committed": lost.committed, "found": lost.found }))
-        .collect()
+    lost.map(|lost| {
+        json!({
+            "region": lost.name, "committed": lost.committed, "found": lost.found, "proven": lost.proven,
+            "missing": ranges_json(&lost.missing),
+            "older": ranges_json(&lost.older),
+            "suspects": ranges_json(&lost.suspects),
+        })
+    })
+    .collect()
+}
+
+/// First and last page of each range.
+fn ranges_json(pages: &PageRanges) -> serde_json::Value {
+    let ranges = pages.ranges();
+    let listed: Vec<_> = ranges.iter().take(LISTED).map(|range| [*range.start(), *range.end()]).collect();
+    json!({
+        "pages": pages.pages(),
+        "ranges": listed,
+        "ranges_left_out": ranges.len().saturating_sub(LISTED),
+    })
 }
