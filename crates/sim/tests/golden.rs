@@ -7,17 +7,12 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use wattkeep_sim::world::{Settings, World};
-
-/// The machine of the golden scripts: two pages may be dirty.
-fn machine() -> World {
-    let settings = Settings { pages: [6, 3], reserve: 12, budget: 2, ..Settings::default() };
-    World::new(settings, 1).expect("a healthy machine")
-}
+use wattkeep_sim::campaign::corners;
+use wattkeep_sim::world::World;
 
 /// The script with the answers of a machine of today.
 fn answered(script: &str) -> String {
-    let mut world = machine();
+    let mut world = World::new(corners::machine(), 1).expect("a healthy machine");
     let mut text = String::new();
     let asked =
         script.lines().filter(|line| line.starts_with('>') || line.starts_with('#') || line.is_empty());

@@ -24,6 +24,36 @@ struct Mutant {
 /// All planted bugs.
 const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "grant-while-frozen",
+        bug: "a store after a save is granted, and lost with the power",
+        trials: &[("histories", 400), ("crash", 6_000)],
+    },
+    Mutant {
+        name: "compare-under-flight",
+        bug: "a page counts as stored while an older copy of it is about to become the store's",
+        trials: &[("histories", 10)],
+    },
+    Mutant {
+        name: "stale-arrival",
+        bug: "the arrival of an old copy cleans a page that was written since",
+        trials: &[("histories", 400), ("crash", 6_000)],
+    },
+    Mutant {
+        name: "cut-leaves-open",
+        bug: "a cut holds pages without closing them",
+        trials: &[("histories", 400), ("crash", 6_000)],
+    },
+    Mutant {
+        name: "resume-still-complete",
+        bug: "writers go on after a save, and the store still says that it holds everything",
+        trials: &[("histories", 400), ("crash", 6_000)],
+    },
+    Mutant {
+        name: "tail-kept",
+        bug: "what came after the last commit stays in the log, for a later commit to adopt",
+        trials: &[("histories", 400), ("crash", 6_000)],
+    },
+    Mutant {
         name: "drop-flush",
         bug: "the store says that it flushed, and did not",
         trials: &[("store_crash", 500)],

@@ -1,6 +1,7 @@
 //! Whole histories: stores, saves, cuts and recoveries, one after the other, to the end.
 
 use super::Progress;
+use super::corners::corners;
 use crate::generate::{self, Mix};
 use crate::random::Random;
 use crate::script::{Op, Script};
@@ -55,9 +56,10 @@ pub fn shorten(settings: &Settings, script: &Script, bad: &Bad) -> Script {
     shrink(script, |shorter| run(settings, shorter).is_err_and(|other| other.is_like(bad)))
 }
 
-/// Tries `count` histories.
+/// Tries the corners, and `count` histories.
 pub fn histories(count: u64, seed: u64, progress: Progress<'_>) -> Tally {
     let mut tally = Tally::default();
+    corners(&mut tally);
     for seed in seed..seed + count {
         tally.tried += 1;
         let (settings, script) = (settings(seed), script(seed));

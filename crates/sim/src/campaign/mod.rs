@@ -4,6 +4,8 @@
 //! give the same histories on every machine. A history is always taken to its end: count 1 and the seed of a
 //! failure show it again.
 
+pub mod corners; // golden scripts that chance hardly meets
+
 pub mod histories; // whole histories, cuts in them included; replay and shrinking
 
 pub mod crash; // cut at every write

@@ -84,6 +84,15 @@ pub(crate) const TRIALS: &[Trial] = &[
         run: simulated::crash,
     },
     Trial {
+        name: "histories",
+        promise: "a machine that runs, cleans, saves, dies and comes back never shows a store that was not made",
+        fast: 100,
+        ci: 1_500,
+        limit: seconds(600),
+        alone: false,
+        run: simulated::histories,
+    },
+    Trial {
         name: "enumerate",
         promise: "no history of up to three operations, cut at any write, loses anything",
         fast: 0,

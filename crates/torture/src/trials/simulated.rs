@@ -15,6 +15,10 @@ pub(super) fn crash(assignment: &Assignment, outcome: &mut Outcome) {
     take_over(campaign::crash(assigned(assignment), assignment.seed, &mut |_| {}), assignment, outcome);
 }
 
+pub(super) fn histories(assignment: &Assignment, outcome: &mut Outcome) {
+    take_over(campaign::histories(assigned(assignment), assignment.seed, &mut |_| {}), assignment, outcome);
+}
+
 pub(super) fn enumerate(assignment: &Assignment, outcome: &mut Outcome) {
     take_over(campaign::enumerate(assigned(assignment), assignment.seed, &mut |_| {}), assignment, outcome);
 }
