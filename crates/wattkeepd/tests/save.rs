@@ -56,7 +56,7 @@ fn scribble(regions: &[Region], thread: usize, stop: &AtomicBool, count: &Atomic
 /// A program that saves while three threads write, and puts the frozen image aside.
 fn saving_child(directory: &Path, mode: FaultMode, size: Size) {
     let store = options().fault_mode(mode).budget(size.budget).open(directory).expect("opens");
-    let board = Scoreboard::open(directory, 2);
+    let board = Scoreboard::open(directory, 3);
     let regions = regions_of(&store, size.pages);
     // Most of the budget is dirty, whatever the threads come to do.
     (0..size.pages).for_each(|page| put(&regions[0], page, 3, page as u64));
@@ -71,19 +71,24 @@ fn saving_child(directory: &Path, mode: FaultMode, size: Size) {
         assert!(report.pages >= size.saved_pages_min, "{report:?}");
         let image: Vec<u8> = regions.iter().flat_map(common::image).collect();
         std::fs::write(directory.join("image"), image).expect("written");
+        board.set(2, report.unsettled_pages.into());
         board.set(1, store.keeper_pid().into());
         board.set(0, 1);
         std::thread::sleep(Duration::from_secs(60));
     });
 }
 
+/// Every page as it was frozen, but for those that the save's report calls unsettled.
+///
+/// The story: on a busy machine a thread lost its processor for more than 5 ms inside a grant. The save
+/// took its page as it stood, as documented, and the thread stored to it after the image was put aside.
 fn save_is_exact(test: &str, mode: FaultMode, size: Size) {
     if let Some(directory) = plays("client") {
         return saving_child(&directory, mode, size);
     }
     for _ in 0..4 {
         let directory = tempfile::tempdir().expect("a directory");
-        let board = Scoreboard::open(directory.path(), 2);
+        let board = Scoreboard::open(directory.path(), 3);
         let mut child = common::child(test, "client", directory.path());
         assert!(within(Duration::from_secs(10), || board.get(0) == 1), "{mode}: {}", child.said());
         // Some time for a store that the freeze let through to spoil the image.
@@ -94,11 +99,17 @@ fn save_is_exact(test: &str, mode: FaultMode, size: Size) {
         let store = options().fault_mode(mode).open(directory.path()).expect("opens");
         assert!(store.recovered().is_some_and(|text| text.contains("save")), "{:?}", store.recovered());
         let found: Vec<u8> = regions_of(&store, size.pages).iter().flat_map(common::image).collect();
-        let page = (0..wanted.len() / PAGE).find(|page| {
+        let differs = |page: &usize| {
             let bytes = page * PAGE..(page + 1) * PAGE;
             wanted[bytes.clone()] != found[bytes]
-        });
-        assert_eq!(page, None, "{mode}: a page of {} differs from the frozen image", 2 * size.pages);
+        };
+        let pages: Vec<_> = (0..wanted.len() / PAGE).filter(differs).collect();
+        let unsettled = board.get(2) as usize;
+        assert!(
+            pages.len() <= unsettled,
+            "{mode}: pages {pages:?} of {} differ, {unsettled} were unsettled",
+            2 * size.pages
+        );
     }
 }
 
@@ -137,13 +148,15 @@ fn writers_stand_still_from_a_save_to_its_resume() {
             }
             for round in 0..20 {
                 std::thread::sleep(Duration::from_millis(3));
-                store.save().unwrap_or_else(|e| panic!("{mode}, save {round}: {e}"));
+                let report = store.save().unwrap_or_else(|e| panic!("{mode}, save {round}: {e}"));
                 // A thread may still store to nothing but the page it had just opened.
                 std::thread::sleep(Duration::from_millis(2));
                 let frozen: Vec<u8> = regions.iter().flat_map(common::image).collect();
                 std::thread::sleep(Duration::from_millis(2));
                 let later: Vec<u8> = regions.iter().flat_map(common::image).collect();
-                assert!(frozen == later, "{mode}, save {round}: a store came through");
+                let changed = frozen.chunks(PAGE).zip(later.chunks(PAGE)).filter(|(a, b)| a != b).count();
+                let unsettled = report.unsettled_pages as usize;
+                assert!(changed <= unsettled, "{mode}, save {round}: stores came through to {changed} pages");
                 store.resume().expect("a resume");
                 let before = count.load(Ordering::Relaxed);
                 let moves = within(Duration::from_secs(2), || count.load(Ordering::Relaxed) > before);
