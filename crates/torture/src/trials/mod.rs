@@ -159,7 +159,7 @@ pub(crate) const TRIALS: &[Trial] = &[
         name: "bitflip",
         promise: "damaged bytes, stale and misplaced writes are refused, or harmless; never silent",
         fast: 44_000,
-        ci: 1_100_000,
+        ci: 1_320_000,
         limit: seconds(600),
         alone: false,
         run: damage::run,

@@ -23,7 +23,7 @@ use super::{Assignment, assigned};
 use crate::outcome::Outcome;
 
 /// Flips of one store, before a new one is made; every bit of its metadata is among them.
-const FLIPS_PER_STORE: u64 = 1_000_000;
+const FLIPS_PER_STORE: u64 = 1_200_000;
 
 /// What a bit belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ fn flip_bits(seed: u64, flips: u64, flipped: &mut [u64; 5]) -> Result<(), Bad> {
     let page = |slot: u32| slot_offset(slot)..slot_offset(slot) + PAGE_SIZE;
     metadata.extend(sample.summaries().into_iter().map(|slot| (Part::Summary, page(slot))));
     let bits: u64 = metadata.iter().map(|(_, bytes)| bytes.len() as u64 * 8).sum();
-    let stride = (bits * 5).div_ceil(flips * 4).max(1);
+    let stride = if bits < flips { 1 } else { (bits * 5).div_ceil(flips * 4) };
     let mut left = flips;
     // From a random bit on, so that no two samples are the same.
     let mut skip = random.below(stride);
