@@ -7,6 +7,7 @@ use std::time::Duration;
 use wattkeep_sim::disk::{Cut, Fault, FaultKind, MemoryDisk};
 use wattkeep_sim::random::Random;
 use wattkeep_store::{CreateOptions, Store};
+use wattkeep_sys::socket;
 
 use super::engine::Keeper;
 use super::notices::ClientLine;
@@ -14,7 +15,7 @@ use crate::clock::{Clock, SimulatedClock};
 use crate::control::block::{Control, Event, Freeze, PageRef};
 use crate::control::page_word::State;
 use crate::limits::PAGE_SIZE;
-use crate::protocol::{RegionRequest, SessionOptions};
+use crate::protocol::{Notice, RegionRequest, SessionOptions};
 use crate::types::{FaultMode, PolicyName, Tracking};
 
 const PAGES: u32 = 400;
@@ -116,6 +117,29 @@ impl Rig {
         }
     }
 
+    /// What a grant does up to its claim, of pages whose stored version no commit covers yet and that
+    /// cleaning would move next.
+    fn claim_what_cleaning_wants(&mut self) -> Vec<u32> {
+        if self.keeper.control.freeze() != Freeze::None {
+            return Vec::new();
+        }
+        let wanted = self.keeper.store.cleaning_candidates();
+        let current = wanted.into_iter().filter(|page| !self.keeper.store.is_committed(*page));
+        let (region, ledger) = (&self.keeper.regions[0], &self.keeper.control.ledger.0);
+        let claimed = current.map(|id| id.page).filter(|page| {
+            let word = region.word(*page);
+            let now = word.load();
+            now.state() == State::Clean && ledger.take(1) == 1 && word.exchange(now, now.to(State::Granting))
+        });
+        claimed.collect()
+    }
+
+    /// The claim was made beside a freeze: the page is clean again, and the permit goes back.
+    fn turn_back(&mut self, page: u32) {
+        self.keeper.regions[0].word(page).advance(State::Granting, State::Clean);
+        self.keeper.control.ledger.0.give_back(1);
+    }
+
     fn turn(&mut self) {
         self.clock.advance(Duration::from_micros(500));
         self.keeper.turn().expect("a good store");
@@ -205,6 +229,89 @@ fn a_checkpoint_in_the_save_s_room_leaves_a_place_for_every_permit() {
         rig.keeper.save().expect("the save has its room");
         rig.keeper.resume().expect("resumes");
     }
+}
+
+/// The story: cleaning took a page that was being granted for a dirty one, whose newest version is in memory,
+/// and dropped the stored one. The grant turned back at a freeze: the page was clean, nobody would write it
+/// again, and no commit would accept the store.
+#[test]
+fn a_grant_that_turns_back_beside_cleaning_leaves_its_page_stored() {
+    let mut struck = 0;
+    for seed in 1..5 {
+        println!("seed {seed}");
+        let mut rig = Rig::new(seed);
+        rig.keeper.set_budget_text("20").expect("a budget");
+        for _ in 0..10_000 {
+            // Some pages far more often than others: segments empty unevenly.
+            let page = rig.below(PAGES).min(rig.below(PAGES)).min(rig.below(PAGES));
+            if rig.keeper.control.ledger.0.permits().held <= 4 && rig.store_to(page) {
+                continue;
+            }
+            let claimed = rig.claim_what_cleaning_wants();
+            let moved_until = rig.keeper.moved_until;
+            rig.clean();
+            let cleaned = rig.keeper.moved_until != moved_until;
+            for page in claimed {
+                rig.turn_back(page);
+                let id = rig.keeper.regions[0].page_id(page);
+                assert!(rig.keeper.store.stored_checksum(id).is_some(), "{id} is clean and nowhere stored");
+                struck += u32::from(cleaned);
+            }
+        }
+        rig.keeper.save().expect("every page is stored");
+        rig.keeper.resume().expect("resumes");
+    }
+    println!("{struck} grants beside cleaning");
+    assert!(struck > 20, "{struck} grants beside cleaning");
+}
+
+/// The story: with mprotect only the client can close its pages. One that was slow was stopped for a
+/// checkpoint; and a page that was granted beside the freeze was held while it was open, and written on,
+/// untracked. Only the client's own word counts, and a checkpoint of a slow client gives up.
+#[test]
+fn a_checkpoint_never_holds_a_page_that_a_slow_client_left_open() {
+    let (ours, theirs) = socket::pair().expect("sockets");
+    let mut rig = Rig::new(1);
+    rig.keeper.options.fault_mode = FaultMode::Mprotect;
+    rig.keeper.regions[0].tracking = Tracking::Transparent;
+    rig.keeper.attach(0, None).expect("the client has it");
+    rig.keeper.client.notices = Some(ours);
+    let word = |rig: &Rig, page: u32| rig.keeper.regions[0].word(page).load();
+    let grant = |rig: &Rig, page: u32| {
+        assert_eq!(rig.keeper.control.ledger.0.take(1), 1);
+        let (now, region) = (word(rig, page), &rig.keeper.regions[0]);
+        assert!(region.word(page).exchange(now, now.to(State::Dirty)));
+    };
+    grant(&rig, 3);
+    grant(&rig, 4);
+    // Page 3 was closed in time; page 4 is open, whatever the client answers, or although it does not.
+    let close = |rig: &Rig, page: u32| {
+        let now = word(rig, page);
+        assert!(rig.keeper.regions[0].word(page).exchange(now, now.to(State::Queued)));
+    };
+    close(&rig, 3);
+    let answer = serde_json::to_vec(&Notice::Protected).expect("plain data");
+    for answers in [true, false] {
+        if answers {
+            socket::send(&theirs, &answer, &[]).expect("the keeper listens");
+        }
+        let given_up = rig.keeper.counters.checkpoints_given_up;
+        rig.keeper.begin_checkpoint(None);
+        while rig.keeper.counters.checkpoints_given_up == given_up {
+            assert_eq!(rig.keeper.counters.checkpoints, 0, "page 4 is open, and was committed");
+            rig.turn();
+        }
+        assert_eq!(word(&rig, 4).state(), State::Dirty, "its client writes on");
+        assert!(!rig.keeper.client.stopped && rig.keeper.control.freeze() == Freeze::None);
+    }
+    // In time, this time.
+    close(&rig, 4);
+    socket::send(&theirs, &answer, &[]).expect("the keeper listens");
+    rig.keeper.begin_checkpoint(None);
+    for _ in 0..20_000 {
+        rig.turn();
+    }
+    assert_eq!((rig.keeper.counters.checkpoints, word(&rig, 4).state()), (1, State::Clean));
 }
 
 /// The story: the digest behind a save could not be written, and the keeper said that it had failed.
