@@ -15,6 +15,7 @@ use std::fmt;
 
 use plotters::prelude::*;
 
+pub use panel::short;
 use panel::{Marks, Panel, Shape, caption_row};
 use series::Column;
 pub use series::thousands;

@@ -5,17 +5,23 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use wattkeep_bench::WorkloadSpec;
 use wattkeep_keep::types::{FaultMode, PolicyName};
+use wattkeep_plan::battery::RATED_CELSIUS;
+use wattkeep_plan::curve::distance::{SAMPLE_PAGES, SAMPLE_PAGES_MIN};
+use wattkeep_plan::read::FormatName;
+use wattkeep_plan::study::VolumeSize;
 use wattkeep_power::energy::{Fraction, Millijoules, Milliwatts};
 use wattkeep_power::spec::{BudgetSpec, parse_budget};
 use wattkeep_power::units::{parse_duration_ns, parse_size_bytes};
 use wattkeep_store::types::PAGE_SIZE;
+
+use crate::commands::plan;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0   done, or so
   1   what was asked about is not so: a drill was not kept, a check found damage, a store is not armed
   2   the command line, or a value in it, makes no sense
-  3   the store or region is missing, or the store is foreign, newer or damaged
+  3   the store, region or trace is missing; or it is foreign, newer or damaged
   4   in use by another process, or the place is occupied
   5   the system refused: no space, no permission, an I/O error, no userfaultfd
   70  a bug in wattkeep: please report it
@@ -111,6 +117,28 @@ Examples:
     Drill(DrillArgs),
     #[command(hide = true)]
     DrillChild(DrillChildArgs),
+    /// Say which budget and battery a trace of writes needs
+    #[command(after_help = "\
+Formats, recognised from what stands in the file, also within .gz, .xz and .zst:
+  drill     time,operation,offset,length (CSV; seconds, read or write, bytes)
+  msr       Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime (MSR Cambridge)
+  msr-text  ms disk offset bytes type (0 writes, 1 reads)
+  mqsim     ns device sector sectors type (0 writes, 1 reads)
+  blkparse  what blkparse prints
+  vscsi     CloudPhysics' binary records, versions 1 and 2
+  address   s 0xADDRESS n, l 0xADDRESS n (stores and loads, in order, without times)
+
+Damaged lines are left out, counted and listed. A file that is cut off, empty, or of another format is
+an error (3).
+
+Several traces are several tenants: what does one battery for all save?
+
+Examples:
+  wattkeep plan requests.csv
+  wattkeep plan hm_0.csv.gz --volume 14GiB --store /mnt/ssd/store --power 300W --html plan.html
+  wattkeep plan trace.vscsi.xz --bandwidth 350MB/s --json
+  wattkeep plan tenant1.csv tenant2.csv tenant3.csv")]
+    Plan(PlanArgs),
     /// Measure beside the rivals, in the same run
     #[command(after_help = "\
 Examples:
@@ -323,6 +351,46 @@ pub(crate) struct BenchArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct PlanArgs {
+    /// Traces; more than one share a battery
+    #[arg(required = true, value_name = "TRACE")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// Format, if it is not to be recognised
+    #[arg(long, value_name = "F")]
+    pub(crate) format: Option<FormatName>,
+    /// Size of the volumes, or of one; the highest byte touched otherwise
+    #[arg(long = "volume", value_name = "[NAME=]SIZE", value_parser = plan::parse_volume)]
+    pub(crate) volumes: Vec<VolumeSize>,
+    /// Write a report for a browser into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Store whose calibration tells what a save costs
+    #[arg(long, value_name = "STORE", conflicts_with = "bandwidth")]
+    pub(crate) store: Option<PathBuf>,
+    /// Worst bandwidth of the SSD: 350MB/s; 1GB/s is assumed
+    #[arg(long, value_name = "B", value_parser = plan::parse_bandwidth)]
+    pub(crate) bandwidth: Option<u64>,
+    /// Power that is drawn while a save runs
+    #[arg(long, value_name = "POWER", default_value = "300W", value_parser = power)]
+    pub(crate) power: Milliwatts,
+    /// Share of the battery's energy that may be taken out; half lets it live for four years
+    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = share)]
+    pub(crate) depth_of_discharge: Fraction,
+    /// Capacity that age leaves, of the rated one; at 80 % a battery is replaced
+    #[arg(long, value_name = "SHARE", default_value = "80%", value_parser = share)]
+    pub(crate) health: Fraction,
+    /// Coldest temperature of the battery, in degrees Celsius
+    #[arg(long, value_name = "T", default_value_t = RATED_CELSIUS, allow_negative_numbers = true)]
+    pub(crate) celsius: f64,
+    /// Bytes that the SSD is rated to take in its life
+    #[arg(long, value_name = "BYTES", default_value = "600TB", value_parser = endurance)]
+    pub(crate) endurance: u64,
+    /// Written pages up to which the budget curve is exact; beyond, pages are sampled
+    #[arg(long, value_name = "N", default_value_t = SAMPLE_PAGES, value_parser = sample_pages)]
+    pub(crate) sample_pages: u32,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
     /// Shell
     #[arg(value_enum)]
@@ -438,6 +506,36 @@ fn window(text: &str) -> Result<u64, String> {
         Ok(0) => Err("no save ends in no time".to_owned()),
         Ok(window_ns) => Ok(window_ns),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+fn power(text: &str) -> Result<Milliwatts, String> {
+    match text.parse() {
+        Ok(Milliwatts(0)) => Err("a machine that draws nothing needs no battery".to_owned()),
+        Ok(power) => Ok(power),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+fn sample_pages(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(pages) if pages >= SAMPLE_PAGES_MIN => Ok(pages),
+        _ => Err(format!("a number of pages from {SAMPLE_PAGES_MIN} on")),
+    }
+}
+
+fn share(text: &str) -> Result<Fraction, String> {
+    match text.parse() {
+        Ok(Fraction::ZERO) => Err("of no energy nothing is saved".to_owned()),
+        Ok(share) => Ok(share),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+fn endurance(text: &str) -> Result<u64, String> {
+    match parse_size_bytes(text).map_err(|error| error.to_string())? {
+        0 => Err("an SSD takes at least a byte".to_owned()),
+        bytes => Ok(bytes),
     }
 }
 

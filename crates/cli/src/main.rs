@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, output: Output) -> Result<Answer, Failure> {
-    use commands::{bench, budget, check, create, dump, info, regions, remove, status, steer};
+    use commands::{bench, budget, check, create, dump, info, plan, regions, remove, status, steer};
     match command {
         Command::Create(args) => create::run(&args, output),
         Command::Info(args) => info::run(&args.store),
@@ -56,6 +56,7 @@ fn run(command: Command, output: Output) -> Result<Answer, Failure> {
         Command::Resume(args) => steer::resume(&args.store),
         Command::Drill(args) => drill::run(&args, output),
         Command::DrillChild(args) => drill::child::run(&args.config),
+        Command::Plan(args) => plan::run(&args, output),
         Command::Bench(args) => bench::run(&args, output),
         Command::Completions(args) => Ok(commands::completions(args.shell)),
     }

@@ -189,7 +189,7 @@ pub(super) fn title<'a>(area: &Area<'a>, title: &str, summary: &str) -> Drawn<'a
 }
 
 /// A number as short as the axis needs it: 0, 0.5, 12, 5k, 1.5M.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),
         size if size >= 1e6 => (value / 1e6, "M"),

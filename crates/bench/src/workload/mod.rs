@@ -11,6 +11,7 @@
 //! Does not know what keeps the memory, nor measure time.
 
 mod any;
+pub mod lines;
 mod memory;
 pub mod pattern;
 pub(crate) mod random;

@@ -15,16 +15,18 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use super::lines::{BoundedLines, Line};
 
 /// The first line of a trace.
 pub const TRACE_HEADER: &str = "time,operation,offset,length";
 
 /// Bytes in the longest line: twice what the four longest numbers take. A longer one is no trace,
 /// and must not fill the memory.
-const LINE_BYTES_MAX: usize = 256;
+pub const LINE_BYTES_MAX: usize = 256;
 
 /// Bytes in the longest request. Its top bit is ours.
 const LENGTH_MAX: u64 = (1 << 31) - 1;
@@ -62,36 +64,31 @@ impl Trace {
     ///
     /// # Errors
     /// As [`Trace::open`].
-    pub fn parse(mut text: impl BufRead, path: &Path) -> Result<Self, TraceError> {
+    pub fn parse(text: impl BufRead, path: &Path) -> Result<Self, TraceError> {
         let mut trace = Self::default();
         let mut times: Vec<f64> = Vec::new();
-        let mut line = Vec::with_capacity(LINE_BYTES_MAX);
-        let mut number = 0;
+        let mut lines = BoundedLines::new(text, LINE_BYTES_MAX);
         loop {
-            number += 1;
+            let number = lines.number() + 1;
             let damaged = |fault| TraceError::Line { path: path.to_owned(), number, fault };
-            line.clear();
-            let mut bounded = (&mut text).take(LINE_BYTES_MAX as u64 + 1);
-            let read = bounded.read_until(b'\n', &mut line).map_err(|source| TraceError::Read {
+            let line = lines.next_line().map_err(|source| TraceError::Read {
                 path: path.to_owned(),
                 number,
                 source,
             })?;
-            if read > LINE_BYTES_MAX {
-                return Err(damaged(LineFault::TooLong));
-            }
-            let content = std::str::from_utf8(&line).map_err(|_| damaged(LineFault::NotText))?;
-            let content = content.trim();
-            if number == 1 && content != TRACE_HEADER {
+            let line = match line {
+                None if number == 1 => return Err(damaged(LineFault::Header)),
+                None => break,
+                Some(Line::TooLong) => return Err(damaged(LineFault::TooLong)),
+                Some(Line::Whole(line)) => line.trim_ascii(),
+            };
+            if number == 1 && line != TRACE_HEADER.as_bytes() {
                 return Err(damaged(LineFault::Header));
             }
-            if read == 0 {
-                break;
-            }
-            if number == 1 || content.is_empty() {
+            if number == 1 || line.is_empty() {
                 continue;
             }
-            let (time, request) = parse_line(content).map_err(damaged)?;
+            let (time, request) = parse_line(line).map_err(damaged)?;
             times.push(time);
             trace.push(request);
         }
@@ -136,7 +133,12 @@ impl Trace {
     }
 }
 
-fn parse_line(line: &str) -> Result<(f64, Request), LineFault> {
+/// Reads one line below the header: seconds, and the request.
+///
+/// # Errors
+/// What is wrong with the line.
+pub fn parse_line(line: &[u8]) -> Result<(f64, Request), LineFault> {
+    let line = std::str::from_utf8(line).map_err(|_| LineFault::NotText)?;
     let mut columns = line.split(',').map(str::trim);
     let mut next = || columns.next().ok_or(LineFault::Columns);
     let (time, operation, offset, length) = (next()?, next()?, next()?, next()?);

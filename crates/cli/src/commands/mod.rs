@@ -3,6 +3,7 @@
 //! - [`create`], [`info`], [`check`], [`dump`], [`remove`], [`regions`]: stores at rest
 //! - [`calibrate`], [`budget`]: what a save needs, and what may be dirty
 //! - [`status`], [`steer`]: a running keeper
+//! - [`plan`]: which budget and battery a trace needs
 //! - [`bench`]: figures beside their rivals
 
 pub(crate) mod bench;
@@ -12,6 +13,7 @@ pub(crate) mod check;
 pub(crate) mod create;
 pub(crate) mod dump;
 pub(crate) mod info;
+pub(crate) mod plan;
 pub(crate) mod regions;
 pub(crate) mod remove;
 pub(crate) mod status;
