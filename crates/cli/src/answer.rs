@@ -29,13 +29,13 @@ impl Output {
 pub(crate) struct Answer {
     text: String,
     json: Value,
-    exit: Option<Exit>,
+    code: ExitCode,
 }
 
 impl Answer {
     /// An answer of exit code 0.
     pub(crate) fn new(text: impl Into<String>, json: Value) -> Self {
-        Self { text: text.into(), json, exit: None }
+        Self { text: text.into(), json, code: ExitCode::SUCCESS }
     }
 
     /// An answer that was printed on the way.
@@ -45,14 +45,20 @@ impl Answer {
 
     /// The same answer, with exit code 1 unless `holds`.
     pub(crate) fn that_holds(mut self, holds: bool) -> Self {
-        self.exit = (!holds).then_some(Exit::NotSo);
+        self.code = if holds { ExitCode::SUCCESS } else { Exit::NotSo.code() };
+        self
+    }
+
+    /// The same answer, with the exit code of a program that was run for it.
+    pub(crate) fn with_code(mut self, code: u8) -> Self {
+        self.code = ExitCode::from(code);
         self
     }
 
     /// Prints it, and gives the code to exit with.
     pub(crate) fn print(&self, output: Output) -> ExitCode {
         self.show(output);
-        self.exit.map_or(ExitCode::SUCCESS, Exit::code)
+        self.code
     }
 
     /// Prints it; `false` when nobody reads any more.

@@ -1,5 +1,6 @@
 //! What a person can type. Values are checked here, so that a wrong one is a usage error.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -139,6 +140,15 @@ Examples:
   wattkeep plan trace.vscsi.xz --bandwidth 350MB/s --json
   wattkeep plan tenant1.csv tenant2.csv tenant3.csv")]
     Plan(PlanArgs),
+    /// Record which pages a live program writes, as a trace for 'drill' and 'plan'
+    #[command(after_help = "\
+Runs the program, and exits as it does. Its private writable memory is looked at once an epoch; memory
+that it shares, and its children, are not recorded. Statically linked programs cannot be.
+
+Examples:
+  wattkeep record -- python3 job.py
+  wattkeep record --out sort.csv --epoch 50ms -- sort -o sorted.txt words.txt")]
+    Record(RecordArgs),
     /// Measure beside the rivals, in the same run
     #[command(after_help = "\
 Examples:
@@ -329,6 +339,19 @@ pub(crate) struct DrillArgs {
 pub(crate) struct DrillChildArgs {
     /// What to do, as JSON
     pub(crate) config: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RecordArgs {
+    /// File to write, which must not exist
+    #[arg(long, value_name = "FILE", default_value = "trace.csv")]
+    pub(crate) out: PathBuf,
+    /// Shortest time between two looks, from 1ms to 60s
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = epoch)]
+    pub(crate) epoch: u64,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]
@@ -536,6 +559,14 @@ fn endurance(text: &str) -> Result<u64, String> {
     match parse_size_bytes(text).map_err(|error| error.to_string())? {
         0 => Err("an SSD takes at least a byte".to_owned()),
         bytes => Ok(bytes),
+    }
+}
+
+fn epoch(text: &str) -> Result<u64, String> {
+    match parse_duration_ns(text) {
+        Ok(epoch_ns @ 1_000_000..=60_000_000_000) => Ok(epoch_ns),
+        Ok(_) => Err("from 1ms to 60s".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

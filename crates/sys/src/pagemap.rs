@@ -1,11 +1,15 @@
-//! Which pages of a process may be written now: the kernel's own answer, from its page table.
+//! PAGEMAP_SCAN: which pages of a process may be written now, and which were written, asked and protected
+//! again in one step: the kernel's own answer, from its page table.
 //!
-//! Names and layouts are the kernel's (`linux/fs.h`, PAGEMAP_SCAN, Linux 6.7 and newer).
+//! Names and layouts are the kernel's (`linux/fs.h`, ioctl_pagemap_scan(2)); Linux 6.7 or newer.
+//! Holds no policy and never retries.
 //!
 //! # Safety
 //!
-//! 1. The `ioctl` argument is a `repr(C)` struct of the layout that the opcode encodes; its size is
-//!    asserted below. The vector that it names lives across the call.
+//! 1. The `ioctl` argument is the `repr(C)` struct that the opcode encodes, alive for the whole call.
+//! 2. `vec` and `vec_len` are those of a slice that is borrowed mutably for the whole call.
+//! 3. Only pages under asynchronous write protection match: the kernel lifts that by itself at the
+//!    next write, so no store is ever refused or delivered to anybody.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -14,13 +18,31 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Result;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
-/// Not write-protected by a userfaultfd. The kernel says so of a page that is nowhere, too.
-const PAGE_IS_WRITTEN: u64 = 1 << 1;
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_SWAPPED: u64 = 1 << 4;
+const IS_WPALLOWED: u64 = 1 << 0;
+/// Not write-protected by a userfaultfd. Some kernels say so of a page that is nowhere, too.
+const IS_WRITTEN: u64 = 1 << 1;
+const IS_FILE: u64 = 1 << 2;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+const IS_PFNZERO: u64 = 1 << 5;
+const WP_MATCHING: u64 = 1 << 0;
 
+/// Neighbouring pages: `struct page_region`.
 #[repr(C)]
-struct Scan {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageRun {
+    /// Address of the first byte.
+    pub start: u64,
+    /// Address behind the last byte.
+    pub end: u64,
+    /// The kernel's word on all of them.
+    pub categories: u64,
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct Arguments {
     size: u64,
     flags: u64,
     start: u64,
@@ -35,23 +57,14 @@ struct Scan {
     return_mask: u64,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct PageRegion {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
+const _: () = assert!(size_of::<PageRun>() == 24);
+const _: () = assert!(size_of::<Arguments>() == 96);
 
-const _: () = assert!(size_of::<Scan>() == 96 && size_of::<PageRegion>() == 24);
+const SCAN: Opcode = opcode::read_write::<Arguments>(b'f', 16);
 
-const SCAN: Opcode = opcode::read_write::<Scan>(b'f', 16);
-
-struct Call(Scan);
-
-// SAFETY: 1: the argument is the struct that the opcode encodes, alive for the whole call.
-unsafe impl Ioctl for &mut Call {
-    type Output = ();
+// SAFETY: 1: the argument is the struct that SCAN encodes.
+unsafe impl Ioctl for &mut Arguments {
+    type Output = usize;
     const IS_MUTATING: bool = true;
 
     fn opcode(&self) -> Opcode {
@@ -59,12 +72,45 @@ unsafe impl Ioctl for &mut Call {
     }
 
     fn as_ptr(&mut self) -> *mut c_void {
-        (&raw mut self.0).cast()
+        (&raw mut **self).cast()
     }
 
-    unsafe fn output_from_ptr(_: IoctlOutput, _: *mut c_void) -> Result<()> {
-        Ok(())
+    unsafe fn output_from_ptr(answer: IoctlOutput, _: *mut c_void) -> Result<usize> {
+        Ok(usize::try_from(answer).unwrap_or(0))
     }
+}
+
+/// How far a scan came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scanned {
+    /// Runs found, at the front of the caller's slice.
+    pub runs: usize,
+    /// Where to go on: the end that was asked for, or less when the slice was full.
+    pub next: u64,
+}
+
+/// Finds the private pages in `start..end` that were written since they were last found, and protects
+/// them again, atomically for each page. Ranges that no asynchronous userfaultfd watches are passed by,
+/// as are the shared zero page and pages of a file that were only read.
+///
+/// `pagemap` is a `/proc/PID/pagemap`, of any process. ENOTTY before Linux 6.7.
+pub fn take_written(pagemap: BorrowedFd<'_>, start: u64, end: u64, runs: &mut [PageRun]) -> Result<Scanned> {
+    let mut arguments = Arguments {
+        size: size_of::<Arguments>() as u64,
+        flags: WP_MATCHING,
+        start,
+        end,
+        vec: runs.as_mut_ptr() as u64,
+        vec_len: runs.len() as u64,
+        category_inverted: IS_FILE | IS_PFNZERO,
+        category_mask: IS_WPALLOWED | IS_WRITTEN | IS_FILE | IS_PFNZERO,
+        category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+        return_mask: IS_WRITTEN,
+        ..Arguments::default()
+    };
+    // SAFETY: 1 above; 2 `runs` is borrowed until the call is over; 3 IS_WPALLOWED is in the mask.
+    let found = unsafe { ioctl(pagemap, &mut arguments) }?;
+    Ok(Scanned { runs: found.min(runs.len()), next: arguments.walk_end })
 }
 
 /// Address ranges within `start..end` that are in memory and that no userfaultfd protects from stores,
@@ -75,27 +121,21 @@ pub fn unprotected(
     end: usize,
     most: usize,
 ) -> Result<Vec<(usize, usize)>> {
-    let mut found = vec![PageRegion::default(); most];
-    // The kernel says by the return value how many entries it filled, which this wrapper does not see:
-    // unused ones stay empty.
-    let mut call = Call(Scan {
-        size: size_of::<Scan>() as u64,
-        flags: 0,
+    let mut runs = vec![PageRun::default(); most];
+    let mut arguments = Arguments {
+        size: size_of::<Arguments>() as u64,
         start: start as u64,
         end: end as u64,
-        walk_end: 0,
-        vec: found.as_mut_ptr() as u64,
-        vec_len: most as u64,
-        max_pages: 0,
-        category_inverted: 0,
-        category_mask: PAGE_IS_WRITTEN,
-        category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-        return_mask: PAGE_IS_WRITTEN,
-    });
-    // SAFETY: 1.
-    unsafe { ioctl(pagemap, &mut call) }?;
-    let filled = found.iter().take_while(|region| region.end > region.start);
-    Ok(filled.map(|region| (region.start as usize, region.end as usize)).collect())
+        vec: runs.as_mut_ptr() as u64,
+        vec_len: runs.len() as u64,
+        category_mask: IS_WRITTEN,
+        category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+        return_mask: IS_WRITTEN,
+        ..Arguments::default()
+    };
+    // SAFETY: 1 above; 2 `runs` is borrowed until the call is over; nothing is protected.
+    let found = unsafe { ioctl(pagemap, &mut arguments) }?;
+    Ok(runs.iter().take(found).map(|run| (run.start as usize, run.end as usize)).collect())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The signals by which memory faults reach a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,11 +168,45 @@ pub unsafe fn fault_is_write(context: *const c_void) -> Option<bool> {
     }
 }
 
+/// How a terminal, a person or an init system asks a program to end.
+const REQUESTS_TO_END: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
 /// Ignores the signals by which a terminal or an init system ends programs: for a process that ends
 /// on its own terms, when everything is on the SSD.
 pub fn ignore_requests_to_end() {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+    for signal in REQUESTS_TO_END {
         // SAFETY: 1: no handler of ours is involved.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Who gets the requests to end that somebody sends to us; 0 for nobody.
+static HEIR: AtomicI32 = AtomicI32::new(0);
+
+/// Passes requests to end on to process `pid`, and stays alive itself. What a terminal sends reaches the
+/// whole foreground group anyway, and is not passed on a second time. A later call replaces `pid`; 0 means
+/// that nobody gets them.
+pub fn pass_requests_to_end(pid: i32) -> io::Result<()> {
+    HEIR.store(pid, Ordering::SeqCst);
+    for signal in REQUESTS_TO_END {
+        // SAFETY: 3: an all-zero sigaction is valid; the fields are set below.
+        let mut action: libc::sigaction = unsafe { zeroed() };
+        action.sa_sigaction = pass_on as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        // SAFETY: 1: the handler makes one kill(2); 3: `action` is valid for the call.
+        if unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn pass_on(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    let heir = HEIR.load(Ordering::SeqCst);
+    // SAFETY: 2: the kernel's own siginfo of this signal.
+    let sent_by_a_process = unsafe { (*info).si_code } <= 0;
+    if heir > 0 && sent_by_a_process {
+        // SAFETY: 1: kill(2) is async-signal-safe, and a failure changes nothing here.
+        unsafe { libc::kill(heir, signal) };
     }
 }

@@ -52,6 +52,11 @@ pub fn accept_from(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// Process id of the peer, as it was when it connected.
+pub fn peer_pid(socket: impl AsFd) -> io::Result<u32> {
+    Ok(rustix::net::sockopt::socket_peercred(socket)?.pid.as_raw_nonzero().get().unsigned_abs())
+}
+
 fn short_address(directory: BorrowedFd<'_>, name: &Path) -> io::Result<SocketAddrUnix> {
     use std::os::fd::AsRawFd;
     let path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);

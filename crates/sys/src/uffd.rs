@@ -28,6 +28,8 @@ pub const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
 pub const FEATURE_WP_SHMEM: u64 = 1 << 12;
 /// Write-protect faults are told apart from missing ones.
 pub const FEATURE_PAGEFAULT_WP: u64 = 1 << 0;
+/// The kernel lifts write protection by itself: a write is remembered, and nobody waits (Linux 6.7).
+pub const FEATURE_WP_ASYNC: u64 = 1 << 15;
 
 /// Register for faults on missing pages.
 pub const MODE_MISSING: u64 = 1 << 0;
@@ -153,6 +155,17 @@ pub unsafe fn register(uffd: BorrowedFd<'_>, start: usize, len: usize, mode: u64
     let range = Range { start: start as u64, len: len as u64 };
     let mut call = Call::<REGISTER, _>(Register { range, mode, ioctls: 0 });
     // SAFETY: 1, 2 by the caller; 3 see `Call`.
+    unsafe { ioctl(uffd, &mut call) }
+}
+
+/// Lets the writes to a range be remembered, by a userfaultfd opened with [`FEATURE_WP_ASYNC`].
+///
+/// The range may lie in the address space of another process, and may have vanished meanwhile (EINVAL or
+/// ENOMEM); EBUSY when another userfaultfd has it, ESRCH when the process is gone. Safe: registered for
+/// write protection alone, a range changes neither bytes nor access rights.
+pub fn remember_writes(uffd: BorrowedFd<'_>, start: u64, len: u64) -> Result<()> {
+    let mut call = Call::<REGISTER, _>(Register { range: Range { start, len }, mode: MODE_WP, ioctls: 0 });
+    // SAFETY: 1, 2: nothing is protected by this; 3 see `Call`.
     unsafe { ioctl(uffd, &mut call) }
 }
 

@@ -50,6 +50,8 @@ const LIBRARIES: &[&str] = &[
     "crates/keep/src",
     "crates/power/src",
     "crates/plan/src",
+    "crates/record/src",
+    "crates/preload/src",
     "crates/sim/src",
     "crates/wattkeep/src",
 ];
@@ -108,6 +110,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/keep/src/keeper/pages.rs",
         "crates/keep/src/models/table.rs",
         "crates/keep/src/page_table.rs",
+        "crates/preload/src/lib.rs",
         "crates/sim/src/page_table.rs",
         "crates/sys/src/buffer.rs",
         "crates/sys/src/file.rs",
@@ -197,6 +200,18 @@ pub(crate) static TABLES: Tables = Tables {
             tests_use: &[],
         },
         CrateRule {
+            folder: "crates/record",
+            package: "wattkeep-record",
+            uses: &["wattkeep-sys"],
+            tests_use: &[],
+        },
+        CrateRule {
+            folder: "crates/preload",
+            package: "wattkeep-preload",
+            uses: &["wattkeep-record"],
+            tests_use: &[],
+        },
+        CrateRule {
             folder: "crates/cli",
             package: "wattkeep-cli",
             uses: &[
@@ -207,6 +222,7 @@ pub(crate) static TABLES: Tables = Tables {
                 "wattkeep",
                 "wattkeep-bench",
                 "wattkeep-plan",
+                "wattkeep-record",
             ],
             tests_use: &["wattkeep-sim"],
         },

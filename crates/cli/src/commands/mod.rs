@@ -4,6 +4,7 @@
 //! - [`calibrate`], [`budget`]: what a save needs, and what may be dirty
 //! - [`status`], [`steer`]: a running keeper
 //! - [`plan`]: which budget and battery a trace needs
+//! - [`record`]: what a live program writes
 //! - [`bench`]: figures beside their rivals
 
 pub(crate) mod bench;
@@ -14,6 +15,7 @@ pub(crate) mod create;
 pub(crate) mod dump;
 pub(crate) mod info;
 pub(crate) mod plan;
+pub(crate) mod record;
 pub(crate) mod regions;
 pub(crate) mod remove;
 pub(crate) mod status;
