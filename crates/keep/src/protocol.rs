@@ -163,13 +163,25 @@ pub enum Reply {
 #[serde(tag = "notice", rename_all = "snake_case")]
 pub enum Notice {
     /// A freeze is coming: bring the program to a point it likes, then answer `Quiesced`.
-    Quiesce,
+    Quiesce {
+        /// Number of the question.
+        question: u64,
+    },
     /// The client's answer.
-    Quiesced,
+    Quiesced {
+        /// Number of the question.
+        question: u64,
+    },
     /// Grants are frozen: protect every dirty page (mprotect: only the client can).
-    Protect,
+    Protect {
+        /// Number of the question.
+        question: u64,
+    },
     /// The client's answer.
-    Protected,
+    Protected {
+        /// Number of the question.
+        question: u64,
+    },
     /// Victims are offered and no thread faults: protect them (mprotect: only the client can). The
     /// protected pages are the answer.
     Victims,

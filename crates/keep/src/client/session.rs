@@ -355,15 +355,15 @@ fn serve(
         let mut bytes = vec![0; MESSAGE_MAX];
         while let Ok(Some((len, _))) = socket::receive(&notices, &mut bytes) {
             let answer = match serde_json::from_slice(&bytes[..len]) {
-                Ok(Notice::Quiesce) => {
+                Ok(Notice::Quiesce { question }) => {
                     if let Some(quiesce) = &mut quiesce {
                         quiesce();
                     }
-                    Notice::Quiesced
+                    Notice::Quiesced { question }
                 }
-                Ok(Notice::Protect) => {
+                Ok(Notice::Protect { question }) => {
                     shared.protect_everything();
-                    Notice::Protected
+                    Notice::Protected { question }
                 }
                 Ok(Notice::Victims) => {
                     shared.protect_offered();

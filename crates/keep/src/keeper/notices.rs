@@ -25,15 +25,20 @@ pub struct ClientLine {
     pub pid: u32,
     /// It was stopped for a save and must not run on: its pages are open.
     pub stopped: bool,
+    /// Questions asked so far.
+    pub questions: u64,
     /// When it was last asked to protect victims.
     pub asked: Option<Instant>,
 }
 
 impl ClientLine {
-    /// Sends a notice and waits for its answer, at most `patience`.
-    fn ask(&self, notice: &Notice, answer: &Notice, patience: Duration) -> bool {
+    /// Sends a question and waits for its own answer, at most `patience`. Questions are numbered: a late
+    /// answer to the one before says nothing of the pages that were opened since.
+    fn ask(&mut self, question: fn(u64) -> Notice, answer: fn(u64) -> Notice, patience: Duration) -> bool {
+        self.questions += 1;
+        let answer = answer(self.questions);
         let Some(notices) = &self.notices else { return false };
-        let Ok(bytes) = serde_json::to_vec(notice) else { return false };
+        let Ok(bytes) = serde_json::to_vec(&question(self.questions)) else { return false };
         if socket::send(notices, &bytes, &[]).is_err() {
             return false;
         }
@@ -50,7 +55,7 @@ impl ClientLine {
             }
             let Ok(Some((len, _))) = socket::receive(notices, &mut bytes) else { return false };
             // An answer that came too late for an earlier question is passed over.
-            if serde_json::from_slice::<Notice>(&bytes[..len]).is_ok_and(|got| got == *answer) {
+            if serde_json::from_slice::<Notice>(&bytes[..len]).is_ok_and(|got| got == answer) {
                 return true;
             }
         }
@@ -61,7 +66,13 @@ impl<D: Disk> Keeper<D> {
     /// Lets the program come to a point it likes, if it registered a callback.
     pub(super) fn quiesce(&mut self) {
         let patience = Duration::from_millis(self.options.quiesce_ms);
-        if !patience.is_zero() && !self.client.ask(&Notice::Quiesce, &Notice::Quiesced, patience) {
+        if !patience.is_zero()
+            && !self.client.ask(
+                |question| Notice::Quiesce { question },
+                |question| Notice::Quiesced { question },
+                patience,
+            )
+        {
             self.counters.quiesces_missed += 1;
         }
     }
@@ -84,7 +95,11 @@ impl<D: Disk> Keeper<D> {
     pub(super) fn ask_client_to_protect(&mut self) -> bool {
         self.options.fault_mode != FaultMode::Mprotect
             || self.client.notices.is_none()
-            || self.client.ask(&Notice::Protect, &Notice::Protected, CLIENT_PROTECTS)
+            || self.client.ask(
+                |question| Notice::Protect { question },
+                |question| Notice::Protected { question },
+                CLIENT_PROTECTS,
+            )
     }
 
     /// Stops a client whose pages are open, for good.

@@ -290,10 +290,13 @@ fn a_checkpoint_never_holds_a_page_that_a_slow_client_left_open() {
         assert!(rig.keeper.regions[0].word(page).exchange(now, now.to(State::Queued)));
     };
     close(&rig, 3);
-    let answer = serde_json::to_vec(&Notice::Protected).expect("plain data");
-    for answers in [true, false] {
+    let answer = |question: u64| {
+        let answer = serde_json::to_vec(&Notice::Protected { question }).expect("plain data");
+        socket::send(&theirs, &answer, &[]).expect("the keeper listens");
+    };
+    for (question, answers) in [(1, true), (2, false)] {
         if answers {
-            socket::send(&theirs, &answer, &[]).expect("the keeper listens");
+            answer(question);
         }
         let given_up = rig.keeper.counters.checkpoints_given_up;
         rig.keeper.begin_checkpoint(None);
@@ -306,12 +309,28 @@ fn a_checkpoint_never_holds_a_page_that_a_slow_client_left_open() {
     }
     // In time, this time.
     close(&rig, 4);
-    socket::send(&theirs, &answer, &[]).expect("the keeper listens");
+    answer(3);
     rig.keeper.begin_checkpoint(None);
     for _ in 0..20_000 {
         rig.turn();
     }
     assert_eq!((rig.keeper.counters.checkpoints, word(&rig, 4).state()), (1, State::Clean));
+}
+
+/// The story: answers carried no number. A late one, to a checkpoint that had given up, was taken for the
+/// answer to a save: the client was not stopped, and stored to open pages while they were copied.
+#[test]
+fn a_late_answer_is_not_taken_for_the_next_one() {
+    let (ours, theirs) = socket::pair().expect("sockets");
+    let mut rig = Rig::new(1);
+    rig.keeper.options.fault_mode = FaultMode::Mprotect;
+    rig.keeper.client.notices = Some(ours);
+    assert!(!rig.keeper.ask_client_to_protect(), "nobody answered");
+    for (question, is_late) in [(1, true), (3, false)] {
+        let answer = serde_json::to_vec(&Notice::Protected { question }).expect("plain data");
+        socket::send(&theirs, &answer, &[]).expect("the keeper listens");
+        assert_eq!(rig.keeper.ask_client_to_protect(), !is_late, "answer {question}");
+    }
 }
 
 /// The story: the digest behind a save could not be written, and the keeper said that it had failed.

@@ -85,7 +85,7 @@ fn serve(socket: &OwnedFd) -> Result<(), KeeperError> {
         );
         return Ok(reply(socket.as_fd(), &Reply::Failed { message }, &[])?);
     }
-    let line = ClientLine { notices: fds.pop(), pid: peer_pid(socket), stopped: false, asked: None };
+    let line = ClientLine { notices: fds.pop(), pid: peer_pid(socket), ..ClientLine::default() };
     let (mut server, control_fd, recovered) = match Server::open(Path::new(&store), options, line) {
         Ok(opened) => opened,
         Err(message) => return Ok(reply(socket.as_fd(), &Reply::Failed { message }, &[])?),
