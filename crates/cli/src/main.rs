@@ -39,7 +39,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, output: Output) -> Result<Answer, Failure> {
-    use commands::{bench, budget, check, create, dump, info, plan, record, regions, remove, status, steer};
+    use commands::{
+        bench, budget, check, create, dump, info, plan, policies, record, regions, remove, status, steer,
+    };
     match command {
         Command::Create(args) => create::run(&args, output),
         Command::Info(args) => info::run(&args.store),
@@ -57,6 +59,7 @@ fn run(command: Command, output: Output) -> Result<Answer, Failure> {
         Command::Drill(args) => drill::run(&args, output),
         Command::DrillChild(args) => drill::child::run(&args.config),
         Command::Plan(args) => plan::run(&args, output),
+        Command::Policies(args) => policies::run(&args, output),
         Command::Record(args) => record::run(args, output),
         Command::Bench(args) => bench::run(&args, output),
         Command::Completions(args) => Ok(commands::completions(args.shell)),

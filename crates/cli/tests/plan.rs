@@ -153,3 +153,16 @@ fn tenants_share_a_battery_if_their_traces_have_times() {
     assert!(fails(2, &["plan", &trace, text(&untimed)]).contains("has no times"));
     assert_eq!(json(&["plan", text(&untimed)])["worst_interval_percent"], serde_json::Value::Null);
 }
+
+#[test]
+fn policies_are_compared_with_the_best_that_is_possible() {
+    let compared = json(&["policies", "zipf:4096", "--budgets", "5,25"]);
+    let rows = compared["rows"].as_array().expect("rows");
+    let names: std::collections::BTreeSet<_> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
+    assert!(names.contains("clairvoyant") && names.contains("s3-fifo"), "{names:?}");
+    assert_eq!(rows.len(), 2 * names.len());
+    assert!(rows.iter().all(|row| row["copies_of_optimum"].as_f64().expect("a ratio") >= 1.0));
+    assert!(fails(2, &["policies", "zipf:3"]).contains("records"));
+    assert!(fails(2, &["policies", "zipf:100", "--budgets", "0"]).contains("percentage"));
+    assert!(fails(3, &["policies", "/nowhere"]).contains("no trace"));
+}

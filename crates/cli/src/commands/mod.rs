@@ -5,6 +5,7 @@
 //! - [`status`], [`steer`]: a running keeper
 //! - [`plan`]: which budget and battery a trace needs
 //! - [`record`]: what a live program writes
+//! - [`policies`]: which page to clean next, by traces
 //! - [`bench`]: figures beside their rivals
 
 pub(crate) mod bench;
@@ -15,6 +16,7 @@ pub(crate) mod create;
 pub(crate) mod dump;
 pub(crate) mod info;
 pub(crate) mod plan;
+pub(crate) mod policies;
 pub(crate) mod record;
 pub(crate) mod regions;
 pub(crate) mod remove;

@@ -104,7 +104,7 @@ fn together(studies: &[Study], options: &StudyOptions) -> Result<SharedReport, F
     shared.map_err(|error| failure(error.into()))
 }
 
-fn failure(error: StudyError) -> Failure {
+pub(super) fn failure(error: StudyError) -> Failure {
     let exit = match &error {
         StudyError::Read(ReadError::System(..)) => Exit::System,
         StudyError::Read(_) => Exit::Store,

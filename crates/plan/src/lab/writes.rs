@@ -3,10 +3,23 @@
 //! Reads are left out: a clean page costs nothing however often it is read. Pages are renumbered from
 //! 0 in the order of their first write.
 
-use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
+use wattkeep_bench::workload::zipf::{ZIPF_CONSTANT, Zipf, scramble};
+
+use crate::read::{FormatName, ReadError, TraceReader};
 use crate::request::Access;
+
+/// Volumes of one trace share the pages' names: this many bits are left to a page.
+const PAGE_BITS: u32 = 52;
+
+/// Records of 1 KB in a page, in the synthetic workload.
+const RECORDS_PER_PAGE: u64 = 4;
+
+/// Requests between two looks at the progress.
+const PROGRESS_EVERY: u64 = 1 << 16;
 
 /// How a trace is cut into epochs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +33,8 @@ pub enum EpochRule {
 /// The page writes of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Writes {
+    /// The trace has times; otherwise its times are the order.
+    pub timed: bool,
     /// Page of each write.
     pub pages: Vec<u32>,
     /// Nanoseconds of each write since the trace began.
@@ -33,22 +48,49 @@ pub struct Writes {
 impl Writes {
     /// Keeps the writes of a stream of accesses.
     pub fn collect(accesses: impl Iterator<Item = Access>) -> Self {
-        let mut writes = Self::default();
-        // A page that was only read so far has no number.
-        let mut numbers: HashMap<u64, Option<u32>> = HashMap::new();
-        for access in accesses {
-            let number = numbers.entry(access.page).or_insert(None);
-            if access.write {
-                let page = *number.get_or_insert_with(|| {
-                    writes.distinct += 1;
-                    writes.distinct - 1
-                });
-                writes.pages.push(page);
-                writes.times_ns.push(access.time_ns);
+        let mut keeper = WriteKeeper::default();
+        accesses.for_each(|access| keeper.add(access));
+        keeper.writes
+    }
+
+    /// Reads a trace file, all its volumes as one, and tells the progress in bytes.
+    ///
+    /// # Errors
+    /// Those of [`TraceReader`].
+    pub fn read(
+        path: &Path,
+        format: Option<FormatName>,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, ReadError> {
+        let mut reader = TraceReader::open(path, format)?;
+        let mut keeper = WriteKeeper::default();
+        keeper.writes.timed = reader.format().has_times();
+        let mut requests = 0_u64;
+        while let Some((volume, request)) = reader.next_request()? {
+            for access in request.accesses() {
+                keeper.add(Access { page: access.page | u64::from(volume) << PAGE_BITS, ..access });
+            }
+            requests += 1;
+            if requests.is_multiple_of(PROGRESS_EVERY) {
+                let (done, all) = reader.progress();
+                tell(done, all);
             }
         }
-        writes.touched = numbers.len() as u64;
-        writes
+        Ok(keeper.writes)
+    }
+
+    /// Updates of records of 1 KB by Zipf's law (0.99), the shape of the YCSB: ten for each record, one
+    /// each microsecond.
+    pub fn zipf(records: u64) -> Self {
+        let zipf = Zipf::new(records, ZIPF_CONSTANT);
+        let mut state = 1_u64;
+        let accesses = (0..10 * records).map(|number| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let draw = (state >> 11) as f64 / (1_u64 << 53) as f64;
+            let record = scramble(zipf.rank(draw), records);
+            Access { time_ns: number * 1000, page: record / RECORDS_PER_PAGE, write: true }
+        });
+        Self { timed: true, ..Self::collect(accesses) }
     }
 
     /// Page writes.
@@ -85,6 +127,29 @@ impl Writes {
     /// Pages that a budget of `percent` of the touched pages allows, at least one.
     pub fn budget(&self, percent: f64) -> u32 {
         ((self.touched as f64 * percent / 100.0) as u32).max(1)
+    }
+}
+
+/// Numbers pages while it keeps their writes.
+#[derive(Default)]
+struct WriteKeeper {
+    writes: Writes,
+    /// A page that was only read so far has no number.
+    numbers: FxHashMap<u64, Option<u32>>,
+}
+
+impl WriteKeeper {
+    fn add(&mut self, access: Access) {
+        let number = self.numbers.entry(access.page).or_insert(None);
+        if access.write {
+            let page = *number.get_or_insert_with(|| {
+                self.writes.distinct += 1;
+                self.writes.distinct - 1
+            });
+            self.writes.pages.push(page);
+            self.writes.times_ns.push(access.time_ns);
+        }
+        self.writes.touched = self.numbers.len() as u64;
     }
 }
 
