@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use wattkeep_keep::control::block::PageRef;
+use wattkeep_keep::limits::BATCH_PAGES_MAX;
 use wattkeep_keep::victim::pressure::Pressure;
 use wattkeep_keep::victim::{Fingerprint, Observer, Sight, VictimPolicy};
 
@@ -16,6 +17,9 @@ use super::writes::Writes;
 
 /// Epochs that a keeper which slept spreads its count over, at most: as the engine does.
 const IDLE_EPOCHS_MAX: u64 = 64;
+
+/// How often in a row a policy may find nobody to clean ahead before the epoch goes on without.
+const ASKED_IN_VAIN_MAX: u32 = 64;
 
 /// How a run is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,10 +124,14 @@ impl World {
         self.version[index] = self.version[index].wrapping_add(1);
     }
 
+    /// Asks for a batch at a time, as the engine does turn by turn. A policy that looked and found nobody
+    /// is asked again, but not for ever.
     fn clean_down_to(&mut self, threshold: u32, policy: &mut dyn VictimPolicy) {
-        let excess = self.dirty_pages.saturating_sub(threshold);
-        if excess > 0 {
-            self.clean(excess as usize, false, policy);
+        let mut in_vain = 0;
+        while self.dirty_pages > threshold && in_vain < ASKED_IN_VAIN_MAX {
+            let (excess, before) = ((self.dirty_pages - threshold) as usize, self.cost.copies);
+            self.clean(excess.min(BATCH_PAGES_MAX), false, policy);
+            in_vain = if self.cost.copies == before { in_vain + 1 } else { 0 };
         }
     }
 
