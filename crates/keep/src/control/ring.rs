@@ -11,6 +11,10 @@ use wattkeep_sys::mutant::planted;
 
 use super::primitives::{AtomicU32, AtomicU64, Ordering};
 
+/// Tries to claim a cell before the queue is called full, or empty. Others claim at most a few between
+/// two looks; only damaged turns come up more often than this, and whoever meets them must not wait.
+const TRIES_MAX: usize = 1024;
+
 #[repr(C)]
 #[derive(Default)]
 struct Cell {
@@ -61,7 +65,7 @@ impl<const N: usize> Ring<N> {
     #[inline]
     pub fn push(&self, value: u64) -> bool {
         let mut tail = self.tail.load(Ordering::Relaxed);
-        loop {
+        for _ in 0..TRIES_MAX {
             let cell = &self.cells[(tail & Self::MASK) as usize];
             let ahead = cell.turn.load(Ordering::Acquire).wrapping_sub(tail) as i32;
             if ahead < 0 {
@@ -83,13 +87,14 @@ impl<const N: usize> Ring<N> {
                 Err(seen) => tail = seen,
             }
         }
+        false
     }
 
     /// Takes the oldest value; `None` when the queue is empty.
     #[inline]
     pub fn pop(&self) -> Option<u64> {
         let mut head = self.head.load(Ordering::Relaxed);
-        loop {
+        for _ in 0..TRIES_MAX {
             let cell = &self.cells[(head & Self::MASK) as usize];
             let ahead = cell.turn.load(Ordering::Acquire).wrapping_sub(head.wrapping_add(1)) as i32;
             if ahead < 0 {
@@ -109,6 +114,7 @@ impl<const N: usize> Ring<N> {
                 Err(seen) => head = seen,
             }
         }
+        None
     }
 
     /// Values in the queue, roughly: others push and pop meanwhile.

@@ -20,7 +20,14 @@ pub(super) fn histories(assignment: &Assignment, outcome: &mut Outcome) {
 }
 
 pub(super) fn enumerate(assignment: &Assignment, outcome: &mut Outcome) {
-    take_over(campaign::enumerate(assigned(assignment), assignment.seed, &mut |_| {}), assignment, outcome);
+    // All sequences have some 30,000 images; whoever asks for more gets them again, from other seeds.
+    for seed in assignment.seed.. {
+        let left = assigned(assignment).saturating_sub(outcome.tried);
+        if left == 0 || outcome.bad() > 0 {
+            return;
+        }
+        take_over(campaign::enumerate(left, seed, &mut |_| {}), assignment, outcome);
+    }
 }
 
 pub(super) fn recrash(assignment: &Assignment, outcome: &mut Outcome) {
@@ -38,11 +45,11 @@ pub(super) fn auditor(assignment: &Assignment, outcome: &mut Outcome) {
 }
 
 fn take_over(tally: Tally, assignment: &Assignment, outcome: &mut Outcome) {
-    outcome.tried = tally.tried;
-    outcome.lost = tally.lost;
-    outcome.violations = tally.violations;
-    outcome.hangs = tally.hangs;
-    outcome.panics = tally.panics;
+    outcome.tried += tally.tried;
+    outcome.lost += tally.lost;
+    outcome.violations += tally.violations;
+    outcome.hangs += tally.hangs;
+    outcome.panics += tally.panics;
     let notes: Vec<_> = tally.notes.iter().map(|(name, count)| format!("{count} {name}")).collect();
     outcome.note = notes.join(", ");
     if let Some(first) = tally.first {

@@ -3,6 +3,10 @@
 //! A mutated superblock or summary gets a valid checksum half of the time: else nothing behind the
 //! checksum would ever be met.
 
+mod command;
+mod shared;
+
+use shared::Shared;
 use wattkeep_keep::control::block::{Control, Event};
 use wattkeep_keep::protocol::{Notice, Reply, Request};
 use wattkeep_power::spec::parse_budget;
@@ -35,7 +39,7 @@ const MESSAGES: [&str; 7] = [
     r#"{"ask":"set_budget","budget":"64MiB"}"#,
     r#"{"ask":"status"}"#,
     r#"{"reply":"welcome","recovered":null,"budget_pages":7}"#,
-    r#"{"notice":"quiesce"}"#,
+    r#"{"notice":"quiesce","question":7}"#,
 ];
 
 const TEXTS: [&str; 8] = ["4096", "4096pages", "64MiB", "11%", "1.5GiB", "250ms", "2s", "0.5m"];
@@ -47,16 +51,21 @@ struct Corpus {
     summaries: Vec<(u32, Vec<u8>)>,
     uuid_low: u64,
     control: Control,
+    shared: Shared,
 }
+
+/// A call of the real command takes as long as so many inputs of the others.
+const INPUTS_PER_CALL: u64 = 1_500;
 
 type Target = fn(&Corpus, &mut Random) -> Result<(), Bad>;
 
 /// The targets, and how many of a hundred inputs each gets.
-const TARGETS: [(&str, u64, Target); 5] = [
+const TARGETS: [(&str, u64, Target); 6] = [
     ("superblock", 15, superblock),
     ("summary", 25, one_summary),
     ("message", 25, message),
-    ("news", 10, news),
+    ("news", 5, news),
+    ("control block", 5, |corpus, random| corpus.shared.damage_and_use(random)),
     ("text", 25, text),
 ];
 
@@ -80,9 +89,32 @@ pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
             share -= part;
         }
     }
+    let calls = commands(count / INPUTS_PER_CALL, &mut random, outcome);
     let parts: Vec<_> =
         TARGETS.iter().zip(inputs).map(|((name, ..), inputs)| format!("{inputs} {name}")).collect();
-    outcome.note = parts.join(", ");
+    outcome.note = format!("{}, {calls} calls of the real command", parts.join(", "));
+}
+
+/// Calls the real command line. Returns how often.
+fn commands(calls: u64, random: &mut Random, outcome: &mut Outcome) -> u64 {
+    let program = match command::program() {
+        Ok(program) => program,
+        Err(missing) => {
+            outcome.violate(missing);
+            return 0;
+        }
+    };
+    let scratch = tempfile::tempdir().expect("a directory");
+    for call in 0..calls {
+        let seed = random.number();
+        let story = format!("command line, input of seed {seed}");
+        guarded(outcome, &story, || command::call(&program, scratch.path(), &mut Random::new(seed)));
+        outcome.tried += 1;
+        if outcome.bad() > 0 {
+            return call;
+        }
+    }
+    calls
 }
 
 fn corpus() -> Result<Corpus, String> {
@@ -101,7 +133,7 @@ fn corpus() -> Result<Corpus, String> {
     }
     let uuid_low = u64::from_le_bytes(superblocks[0][64..72].try_into().expect("eight bytes"));
     let (control, _) = Control::create().map_err(|error| error.to_string())?;
-    Ok(Corpus { superblocks, summaries, uuid_low, control })
+    Ok(Corpus { superblocks, summaries, uuid_low, control, shared: Shared::new()? })
 }
 
 /// One to four changes: a bit, a byte, an extreme number in a field, or bytes from elsewhere.
