@@ -78,6 +78,8 @@ fn described(args: &PoliciesArgs, writes: &Writes, rows: &[Row]) -> String {
     out += "\nWaits in a thousand page writes, when pages are cleaned ahead of need:\n\n";
     let waits = |row: &Row| format!("{:.1}", row.forced_waits_ahead as f64 * 1000.0 / writes.len() as f64);
     out += &by_budget(args, rows, waits);
+    out += "\nFaults, first writes to clean pages, in a thousand page writes:\n\n";
+    out += &by_budget(args, rows, |row| format!("{:.1}", row.faults as f64 * 1000.0 / writes.len() as f64));
     out += "\nLooks at a page for each copy:\n\n";
     out += &by_budget(args, rows, |row| format!("{:.1}", row.looks_per_copy));
     out
