@@ -77,9 +77,13 @@ impl<D: Disk> Keeper<D> {
     /// Starts a checkpoint, or joins the one under way. True when it was started.
     pub fn begin_checkpoint(&mut self, asker: Option<u64>) -> bool {
         if let Some(running) = &mut self.checkpoint {
-            running.askers.extend(asker);
+            // Once the cut is made, what was stored since is not in it: that takes another one.
+            let joins = running.pages.is_none();
+            let askers = if joins { &mut running.askers } else { &mut self.late_askers };
+            askers.extend(asker);
             return false;
         }
+        let asker: Vec<u64> = asker.into_iter().chain(std::mem::take(&mut self.late_askers)).collect();
         self.checkpoint = Some(Checkpointing {
             began: self.now,
             pages: None,
@@ -88,7 +92,7 @@ impl<D: Disk> Keeper<D> {
             urgent: Vec::new(),
             copied: 0,
             on_reserve: false,
-            askers: asker.into_iter().collect(),
+            askers: asker,
         });
         true
     }
@@ -96,6 +100,12 @@ impl<D: Disk> Keeper<D> {
     /// The checkpoint under way has made its cut: what it commits will not change any more.
     pub fn has_cut(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.pages.is_some())
+    }
+
+    /// Gives the checkpoint under way up: returns who waits for it, or for the next one.
+    pub(super) fn take_askers(&mut self) -> Vec<u64> {
+        let running = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
+        running.into_iter().chain(std::mem::take(&mut self.late_askers)).collect()
     }
 
     /// A writer waits for this page of the checkpoint.
@@ -109,7 +119,7 @@ impl<D: Disk> Keeper<D> {
         if self.checkpoint.is_none() {
             let interval = u128::from(self.options.checkpoint_interval_ms);
             let due = interval > 0 && (self.now - self.last_checkpoint).as_millis() >= interval;
-            return Ok(due && self.begin_checkpoint(None));
+            return Ok((due || !self.late_askers.is_empty()) && self.begin_checkpoint(None));
         }
         if self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.pages.is_none()) {
             if self.in_flight_batches > 0 {

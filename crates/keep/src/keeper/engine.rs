@@ -96,6 +96,8 @@ pub struct Keeper<D: Disk> {
     pub(super) acknowledged: Sequence,
     pub(super) filling: Filling,
     pub(super) checkpoint: Option<Checkpointing>,
+    /// Connections that asked for a checkpoint when the cut of the one under way was made already.
+    pub(super) late_askers: Vec<u64>,
     pub(super) last_checkpoint: Instant,
     /// A checkpoint gave up: no other for the sake of room before this.
     pub(super) checkpoint_not_before: Instant,
@@ -142,6 +144,7 @@ impl<D: Disk> Keeper<D> {
             acknowledged: Sequence(0),
             filling: Filling::default(),
             checkpoint: None,
+            late_askers: Vec::new(),
             last_checkpoint: now,
             checkpoint_not_before: now,
             counters: Counters::default(),
@@ -239,7 +242,7 @@ impl<D: Disk> Keeper<D> {
             complain(&error.to_string());
             self.phase = Phase::Failed(error.to_string());
             self.control.set_freeze(Freeze::Closed);
-            let askers = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
+            let askers = self.take_askers();
             self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(error.to_string()))));
         }
     }

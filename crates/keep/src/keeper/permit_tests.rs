@@ -333,6 +333,25 @@ fn a_late_answer_is_not_taken_for_the_next_one() {
     }
 }
 
+/// The story: a program asked for a checkpoint while one was under way whose cut was made already. It was
+/// told of that one's commit, and after the keeper's death its last stores were gone.
+#[test]
+fn a_checkpoint_asked_for_after_a_cut_holds_what_was_stored_before_it_was_asked_for() {
+    let mut rig = Rig::new(1);
+    rig.store_to_all();
+    rig.keeper.begin_checkpoint(Some(1));
+    while !rig.keeper.has_cut() {
+        rig.turn();
+    }
+    assert!(!rig.keeper.begin_checkpoint(Some(2)), "one is under way");
+    for _ in 0..20_000 {
+        rig.turn();
+    }
+    let told: Vec<_> =
+        rig.keeper.counters.reports.iter().map(|(asker, report)| (*asker, report.is_ok())).collect();
+    assert_eq!((told, rig.keeper.counters.checkpoints), (vec![(1, true), (2, true)], 2));
+}
+
 /// The story: the digest behind a save could not be written, and the keeper said that it had failed.
 #[test]
 fn a_save_stays_saved_although_its_digest_fails() {
