@@ -1,46 +1,17 @@
 //! Opening by the index digest, and by a scan whenever anything is wrong with the digest.
 
 use wattkeep_sim::disk::{Cut, Fault, FaultKind, MemoryDisk};
-use wattkeep_store::disk::Wait;
+use wattkeep_sim::store_model::{append, content};
 use wattkeep_store::types::{Checksum, PAGE_SIZE, PageId, RegionId};
 use wattkeep_store::{Begin, CommitKind, CreateOptions, NewRegion, OpenError, Purpose, RegionMode, Store};
 
 const SEGMENTS_START: u64 = 4 << 20;
 const REGION_PAGES: u32 = 900;
 
-/// Bytes of one version of a page.
-fn content(page: PageId, version: u64) -> [u8; PAGE_SIZE] {
-    let mut bytes = [0; PAGE_SIZE];
-    bytes[..8].copy_from_slice(&version.to_le_bytes());
-    bytes[8..12].copy_from_slice(&page.page.to_le_bytes());
-    bytes
-}
-
 type Placed = Vec<(PageId, Option<u32>, Option<Checksum>)>;
 
 fn placed(store: &Store<MemoryDisk>, region: RegionId) -> Placed {
     store.stored_pages(region).map(|page| (page, store.slot_of(page), store.stored_checksum(page))).collect()
-}
-
-fn append(store: &mut Store<MemoryDisk>, region: RegionId, pages: &[u32], version: u64) {
-    let mut left = pages;
-    while !left.is_empty() {
-        match store.begin(Purpose::Writeback, left.len()).expect("a good store") {
-            Begin::Batch(mut batch) => {
-                let count = batch.room().min(left.len());
-                for &page in &left[..count] {
-                    let page = PageId { region, page };
-                    let bytes = content(page, version);
-                    *batch.next_page() = bytes;
-                    batch.push(page, store.hash(&bytes), 0);
-                }
-                store.submit(batch);
-                left = &left[count..];
-            }
-            Begin::Busy => store.poll(Wait::One, &mut Vec::new()).expect("a good store"),
-            Begin::NoSpace => panic!("no space"),
-        }
-    }
 }
 
 /// A running store whose region has pages at both ends and a gap longer than a digest's page.

@@ -2,7 +2,7 @@
 
 use wattkeep_sim::disk::{Cut, Fault, FaultKind, MemoryDisk};
 use wattkeep_sim::random::Random;
-use wattkeep_sim::store_model::{BUDGET, Model, SEGMENT_PAGES, content, create_options};
+use wattkeep_sim::store_model::{BUDGET, Model, SEGMENT_PAGES, append, content, create_options};
 use wattkeep_store::disk::Wait;
 use wattkeep_store::types::{Checksum, PageId, RegionId};
 use wattkeep_store::{
@@ -13,27 +13,6 @@ use wattkeep_store::{
 fn new_region(pages: u32) -> NewRegion {
     let mode = RegionMode::Transparent;
     NewRegion { name: "table".to_owned(), mode, pages, reserve_pages: 0, address: 0 }
-}
-
-fn append(store: &mut Store<MemoryDisk>, region: RegionId, pages: &[u32], version: u64) {
-    let mut left = pages;
-    while !left.is_empty() {
-        match store.begin(Purpose::Writeback, left.len()).expect("a good store") {
-            Begin::Batch(mut batch) => {
-                let count = batch.room().min(left.len());
-                for &page in &left[..count] {
-                    let page = PageId { region, page };
-                    let bytes = content(page, version);
-                    *batch.next_page() = bytes;
-                    batch.push(page, store.hash(&bytes), 0);
-                }
-                store.submit(batch);
-                left = &left[count..];
-            }
-            Begin::Busy => store.poll(Wait::One, &mut Vec::new()).expect("a good store"),
-            Begin::NoSpace => panic!("no space"),
-        }
-    }
 }
 
 /// A store of 40 committed pages.

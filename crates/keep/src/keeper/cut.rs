@@ -83,7 +83,7 @@ impl<D: Disk> Keeper<D> {
             askers.extend(asker);
             return false;
         }
-        let asker: Vec<u64> = asker.into_iter().chain(std::mem::take(&mut self.late_askers)).collect();
+        let askers = asker.into_iter().chain(std::mem::take(&mut self.late_askers)).collect();
         self.checkpoint = Some(Checkpointing {
             began: self.now,
             pages: None,
@@ -92,7 +92,7 @@ impl<D: Disk> Keeper<D> {
             urgent: Vec::new(),
             copied: 0,
             on_reserve: false,
-            askers: asker,
+            askers,
         });
         true
     }

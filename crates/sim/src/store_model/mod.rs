@@ -83,6 +83,31 @@ pub fn content(page: PageId, version: u64) -> [u8; PAGE_SIZE] {
     bytes
 }
 
+/// Writes one version of some pages of a region, without a commit.
+///
+/// # Panics
+/// When the store fails, or has no room.
+pub fn append(store: &mut Store<MemoryDisk>, region: RegionId, pages: &[u32], version: u64) {
+    let mut left = pages;
+    while !left.is_empty() {
+        match store.begin(Purpose::Writeback, left.len()).expect("a good store") {
+            Begin::Batch(mut batch) => {
+                let count = batch.room().min(left.len());
+                for &page in &left[..count] {
+                    let page = PageId { region, page };
+                    let bytes = content(page, version);
+                    *batch.next_page() = bytes;
+                    batch.push(page, store.hash(&bytes), 0);
+                }
+                store.submit(batch);
+                left = &left[count..];
+            }
+            Begin::Busy => store.poll(Wait::One, &mut Vec::new()).expect("a good store"),
+            Begin::NoSpace => panic!("no space"),
+        }
+    }
+}
+
 fn id((region, page): (u32, u32)) -> PageId {
     PageId { region: RegionId(region), page }
 }
