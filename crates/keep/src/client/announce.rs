@@ -112,10 +112,7 @@ impl Tracked {
     pub fn unpin(&self, page: u32) {
         self.words.of(page).unpin();
         if self.tracking == Tracking::Checking {
-            let victim = self.page_ref(page);
-            if self.shared.claim_victim(victim) {
-                self.shared.close_run(Some((victim, 1)));
-            }
+            self.shared.close_run(self.claim_victim(page));
         } else if self.shared.control.has_sleepers() {
             // The keeper found nothing to clean while this page was pinned.
             self.shared.wake_keeper();

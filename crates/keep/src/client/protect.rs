@@ -80,21 +80,19 @@ impl Shared {
             return;
         }
         self.visitors.fetch_add(1, Ordering::SeqCst);
-        let mut run: Option<(PageRef, u32)> = None;
+        let mut run: Option<Run<'_>> = None;
         for _ in 0..count {
             let Some(victim) = self.control.victims.pop().map(PageRef::unpack) else { break };
-            if !self.claim_victim(victim) {
+            let Some(claimed) =
+                self.tracked(victim.region).and_then(|tracked| tracked.claim_victim(victim.page))
+            else {
                 continue;
-            }
+            };
             run = match run {
-                Some((first, pages))
-                    if first.region == victim.region && first.page + pages == victim.page =>
-                {
-                    Some((first, pages + 1))
-                }
+                Some(run) if run.reaches(&claimed) => Some(run.longer()),
                 other => {
                     self.close_run(other);
-                    Some((victim, 1))
+                    Some(claimed)
                 }
             };
         }
@@ -124,15 +122,14 @@ impl Shared {
             let Some(tracked) = self.tracked(region).filter(|tracked| tracked.tracking.protects()) else {
                 continue;
             };
-            let mut run: Option<(PageRef, u32)> = None;
+            let mut run: Option<Run<'_>> = None;
             for page in 0..tracked.pages() {
-                if !self.claim_victim(PageRef { region, page }) {
+                if let Some(claimed) = tracked.claim_victim(page) {
+                    run = Some(run.map_or(claimed, Run::longer));
+                } else {
                     let state = tracked.words.of(page).load().state();
                     busy |= matches!(state, State::Granting | State::Dirty | State::Protecting);
                     self.close_run(run.take());
-                } else {
-                    run =
-                        Some(run.map_or((PageRef { region, page }, 1), |(first, pages)| (first, pages + 1)));
                 }
             }
             self.close_run(run);
@@ -147,26 +144,15 @@ impl Shared {
         unsafe { tracked.as_ref() }
     }
 
-    pub(super) fn claim_victim(&self, victim: PageRef) -> bool {
-        let Some(tracked) = self.tracked(victim.region) else { return false };
-        if victim.page >= tracked.pages() {
-            return false;
-        }
-        let word = tracked.words.of(victim.page);
-        let now = word.load();
-        now.state() == State::Dirty && now.pins() == 0 && word.exchange(now, now.to(State::Protecting))
-    }
-
-    pub(super) fn close_run(&self, run: Option<(PageRef, u32)>) {
-        let Some((first, pages)) = run else { return };
-        let Some(tracked) = self.tracked(first.region) else { return };
-        // SAFETY: 1: claimed pages of a published region.
+    pub(super) fn close_run(&self, run: Option<Run<'_>>) {
+        let Some(Run { tracked, first, pages }) = run else { return };
+        // SAFETY: 1: claimed pages of a region that cannot go while the run borrows it.
         let closed = planted("queued-unclosed")
-            || unsafe { tracked.guard.close(tracked.address(first.page), pages) }.is_ok();
-        for page in first.page..first.page + pages {
+            || unsafe { tracked.guard.close(tracked.address(first), pages) }.is_ok();
+        for page in first..first + pages {
             if closed {
                 tracked.words.of(page).advance(State::Protecting, State::Queued);
-                self.control.tell(Event::Queued(PageRef { page, ..first }));
+                self.control.tell(Event::Queued(tracked.page_ref(page)));
             } else {
                 // Out of mappings: the page stays dirty and the keeper offers it again.
                 tracked.words.of(page).advance(State::Protecting, State::Dirty);
@@ -174,6 +160,39 @@ impl Shared {
         }
         count(&self.control.counters.protected_pages, u64::from(pages));
         self.wake_keeper();
+    }
+}
+
+/// Neighbours that this thread moved to `Protecting`: it is the only one to move them on, so the run keeps
+/// the region it was claimed of, although that be withdrawn meanwhile.
+pub(super) struct Run<'a> {
+    tracked: &'a Tracked,
+    first: u32,
+    pages: u32,
+}
+
+impl Run<'_> {
+    /// `next` is the page behind this run.
+    fn reaches(&self, next: &Run<'_>) -> bool {
+        std::ptr::eq(self.tracked, next.tracked) && self.first + self.pages == next.first
+    }
+
+    fn longer(self) -> Self {
+        Self { pages: self.pages + 1, ..self }
+    }
+}
+
+impl Tracked {
+    /// Moves a dirty page that nobody pins to `Protecting`; [`Shared::close_run`] moves it on.
+    pub(super) fn claim_victim(&self, page: u32) -> Option<Run<'_>> {
+        if page >= self.pages() {
+            return None;
+        }
+        let word = self.words.of(page);
+        let now = word.load();
+        let claimed =
+            now.state() == State::Dirty && now.pins() == 0 && word.exchange(now, now.to(State::Protecting));
+        claimed.then_some(Run { tracked: self, first: page, pages: 1 })
     }
 }
 
