@@ -19,9 +19,13 @@
 //! A *transparent* region notices stores by page faults. An *explicit* one is told with
 //! [`Region::will_write`], and takes no faults.
 
+mod space;
+
 use std::path::Path;
 use std::sync::Arc;
 
+pub use wattkeep_collections as collections;
+pub use wattkeep_heap as heap;
 use wattkeep_keep::client::region;
 pub use wattkeep_keep::client::region::Announced;
 pub use wattkeep_keep::client::session::SessionError as Error;
@@ -31,6 +35,8 @@ pub use wattkeep_keep::limits::PAGE_SIZE;
 use wattkeep_keep::protocol::RegionRequest;
 pub use wattkeep_keep::protocol::{RegionStatus, SaveReport, Status};
 pub use wattkeep_keep::types::{FaultMode, PolicyName, Tracking};
+pub use wattkeep_persist as persist;
+pub use wattkeep_tx as tx;
 
 /// An open store with its keeper. Dropping it writes everything to the SSD; [`Store::close`] does the
 /// same and says how it went.

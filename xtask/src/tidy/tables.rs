@@ -49,6 +49,10 @@ const LIBRARIES: &[&str] = &[
     "crates/store/src",
     "crates/keep/src",
     "crates/power/src",
+    "crates/persist/src",
+    "crates/heap/src",
+    "crates/tx/src",
+    "crates/collections/src",
     "crates/plan/src",
     "crates/record/src",
     "crates/preload/src",
@@ -110,6 +114,11 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/keep/src/keeper/pages.rs",
         "crates/keep/src/models/table.rs",
         "crates/keep/src/page_table.rs",
+        "crates/persist/src/backing.rs",
+        "crates/persist/src/lines.rs",
+        "crates/persist/src/pointer.rs",
+        "crates/persist/src/space.rs",
+        "crates/persist/src/words.rs",
         "crates/preload/src/lib.rs",
         "crates/sim/src/page_table.rs",
         "crates/sys/src/buffer.rs",
@@ -121,6 +130,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/sys/src/uring.rs",
         "crates/torture/src/trials/raw.rs",
         "crates/torture/src/trials/stamps.rs",
+        "crates/wattkeep/src/space.rs",
     ],
     banned_calls: &[
         everywhere(".unwrap()", false, "'expect' the invariant that holds, or return an error"),
@@ -156,6 +166,30 @@ pub(crate) static TABLES: Tables = Tables {
     ],
     crates: &[
         CrateRule { folder: "crates/sys", package: "wattkeep-sys", uses: &[], tests_use: &[] },
+        CrateRule {
+            folder: "crates/persist",
+            package: "wattkeep-persist",
+            uses: &["wattkeep-sys"],
+            tests_use: &[],
+        },
+        CrateRule {
+            folder: "crates/heap",
+            package: "wattkeep-heap",
+            uses: &["wattkeep-persist"],
+            tests_use: &["wattkeep-sim"],
+        },
+        CrateRule {
+            folder: "crates/tx",
+            package: "wattkeep-tx",
+            uses: &["wattkeep-persist", "wattkeep-heap"],
+            tests_use: &["wattkeep-sim"],
+        },
+        CrateRule {
+            folder: "crates/collections",
+            package: "wattkeep-collections",
+            uses: &["wattkeep-persist", "wattkeep-heap", "wattkeep-tx"],
+            tests_use: &["wattkeep-sim"],
+        },
         CrateRule { folder: "crates/power", package: "wattkeep-power", uses: &[], tests_use: &[] },
         CrateRule {
             folder: "crates/store",
@@ -172,13 +206,22 @@ pub(crate) static TABLES: Tables = Tables {
         CrateRule {
             folder: "crates/sim",
             package: "wattkeep-sim",
-            uses: &["wattkeep-sys", "wattkeep-store", "wattkeep-keep", "wattkeep-power"],
+            uses: &["wattkeep-sys", "wattkeep-store", "wattkeep-keep", "wattkeep-power", "wattkeep-persist"],
             tests_use: &[],
         },
         CrateRule {
             folder: "crates/wattkeep",
             package: "wattkeep",
-            uses: &["wattkeep-sys", "wattkeep-store", "wattkeep-keep", "wattkeep-power"],
+            uses: &[
+                "wattkeep-sys",
+                "wattkeep-store",
+                "wattkeep-keep",
+                "wattkeep-power",
+                "wattkeep-persist",
+                "wattkeep-heap",
+                "wattkeep-tx",
+                "wattkeep-collections",
+            ],
             tests_use: &["wattkeep-sim"],
         },
         CrateRule {
@@ -190,7 +233,15 @@ pub(crate) static TABLES: Tables = Tables {
         CrateRule {
             folder: "crates/bench",
             package: "wattkeep-bench",
-            uses: &["wattkeep-sys", "wattkeep-store", "wattkeep"],
+            uses: &[
+                "wattkeep-sys",
+                "wattkeep-store",
+                "wattkeep",
+                "wattkeep-persist",
+                "wattkeep-heap",
+                "wattkeep-tx",
+                "wattkeep-collections",
+            ],
             tests_use: &[],
         },
         CrateRule {

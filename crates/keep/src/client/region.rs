@@ -211,6 +211,21 @@ impl Region {
         Ok(Announced { tracked, first, end })
     }
 
+    /// [`Self::will_write`] for whoever cannot hold a guard: the pages stay pinned until
+    /// [`Self::end_write`] is called with the same range, once for each call of this.
+    #[inline]
+    pub fn begin_write(&self, offset: usize, len: usize) -> Result<(), SessionError> {
+        std::mem::forget(self.will_write(offset, len)?);
+        Ok(())
+    }
+
+    /// Ends stores announced with [`Self::begin_write`].
+    #[inline]
+    pub fn end_write(&self, offset: usize, len: usize) {
+        let (first, end) = self.pages_of(offset, len);
+        drop(Announced { tracked: self.tracked(), first, end });
+    }
+
     #[cold]
     fn after_blocked(&self, blocked: Unpinned, pages: u32) -> Result<(), SessionError> {
         match blocked {

@@ -1,0 +1,1 @@
+//! A persistent heap: allocate, free, name roots, and find it all again.

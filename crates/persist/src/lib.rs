@@ -1,0 +1,31 @@
+//! Bytes that survive, and how a store to them does.
+//!
+//! A [`Space`] is a range of bytes that outlives the program: a region of a store, a mapped file, or plain
+//! memory for tests. Everything that is persistent is stored through it, by offset, so that one place knows
+//! what a store needs before it (an announcement) and after it (a line written back, a fence). What that
+//! is, the [`Domain`] says: nothing in DRAM with a battery, a cache flush on real persistent memory.
+//!
+//! The modules, in the order of a store:
+
+pub mod backing; // whose bytes they are
+pub mod counters; // what it cost
+pub mod domain; // what makes a store durable
+pub mod lines; // the instructions behind it
+pub mod pointer; // an offset that knows its type
+pub mod space; // the door: read, write, flush, fence
+pub mod witness;
+pub mod words; // copies of bytes that others write // who watches, in tests
+
+pub use backing::{Anonymous, Backing, MappedFile};
+pub use bytemuck::{self, Pod, Zeroable};
+pub use counters::Counted;
+pub use domain::{Domain, DomainKind, Fence, LineFlush};
+pub use pointer::Ptr;
+pub use space::{Refused, Space, Window};
+pub use witness::Witness;
+
+/// Bytes of a cache line: the unit in which a store becomes durable.
+pub const LINE: usize = 64;
+
+/// Bytes of a word: the largest store that a power cut never tears.
+pub const WORD: usize = 8;

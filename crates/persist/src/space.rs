@@ -1,0 +1,495 @@
+//! The door to persistent bytes: every load, store, flush and fence of what stands on a region.
+//!
+//! Offsets are bytes from the beginning of the space. A range that leaves it is refused, so a damaged
+//! offset is an error and never undefined behaviour.
+//!
+//! # Safety
+//!
+//! 1. The backing keeps its bytes mapped at one address as long as the space lives (see
+//!    [`crate::backing`]); `len` never exceeds what it has; every access is checked against `len`.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
+
+use bytemuck::Pod;
+
+use crate::backing::Backing;
+use crate::counters::{Counted, Counters};
+use crate::domain::Domain;
+use crate::witness::Witness;
+use crate::{LINE, WORD, lines, words};
+
+/// Why bytes cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The range leaves the space.
+    Outside {
+        /// Where it begins.
+        at: usize,
+        /// How long it is.
+        len: usize,
+        /// How long the space is.
+        space: usize,
+    },
+    /// A word that does not lie on a word.
+    Unaligned {
+        /// Where it was to lie.
+        at: usize,
+    },
+    /// The space cannot be made so large.
+    Full {
+        /// What was wanted.
+        bytes: usize,
+        /// What there can be.
+        most: usize,
+    },
+    /// The region refused; the text says why, and what to do.
+    Region(String),
+    /// The device or the file system refused.
+    Device(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside { at, len, space } => {
+                write!(f, "{len} bytes at offset {at:#x} leave a space of {space:#x} bytes")
+            }
+            Self::Unaligned { at } => write!(f, "offset {at:#x} is not that of a word"),
+            Self::Full { bytes, most } => {
+                write!(f, "{bytes} bytes are wanted where there can be {most}: make the region larger")
+            }
+            Self::Region(why) | Self::Device(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A range of bytes that survive.
+pub struct Space {
+    start: *mut u8,
+    len: AtomicUsize,
+    domain: Domain,
+    announces: bool,
+    /// Something watches or counts: looked at once a store.
+    watched: bool,
+    counts: bool,
+    counters: Counters,
+    witness: Option<Arc<dyn Witness>>,
+    backing: Arc<dyn Backing>,
+}
+
+// SAFETY: 1: the bytes are touched by atomic copies only.
+unsafe impl Send for Space {}
+// SAFETY: 1: as above.
+unsafe impl Sync for Space {}
+
+/// Announced stores to a range: it is pinned until this is dropped.
+#[must_use = "the announcement ends when this is dropped"]
+pub struct Window<'a> {
+    space: &'a Space,
+    at: usize,
+    len: usize,
+}
+
+impl Space {
+    /// The bytes of `backing` in `domain`.
+    pub fn new(backing: Arc<dyn Backing>, domain: Domain) -> Self {
+        Self {
+            start: backing.start().as_ptr(),
+            len: backing.len().into(),
+            domain,
+            announces: backing.announces(),
+            watched: false,
+            counts: false,
+            counters: Counters::default(),
+            witness: None,
+            backing,
+        }
+    }
+
+    /// Counts lines, fences and bytes from now on.
+    pub fn counting(mut self) -> Self {
+        (self.counts, self.watched) = (true, true);
+        self
+    }
+
+    /// Shows every store, flush and fence to `witness`.
+    pub fn watched_by(mut self, witness: Arc<dyn Witness>) -> Self {
+        (self.witness, self.watched) = (Some(witness), true);
+        self
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// There are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What makes a store durable here.
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// What it was asked for since [`Self::counting`].
+    pub fn counted(&self) -> Counted {
+        self.counters.now()
+    }
+
+    /// Makes the space `bytes` long. The new bytes are zero.
+    ///
+    /// # Errors
+    /// The backing has no room.
+    pub fn grow(&self, bytes: usize) -> Result<(), Refused> {
+        self.backing.grow(bytes)?;
+        self.len.fetch_max(self.backing.len().min(bytes.max(self.len())), Ordering::AcqRel);
+        Ok(())
+    }
+
+    #[inline]
+    fn check(&self, at: usize, len: usize) -> Result<(), Refused> {
+        let space = self.len();
+        if at <= space && len <= space - at { Ok(()) } else { Err(Refused::Outside { at, len, space }) }
+    }
+
+    #[inline]
+    fn check_word(&self, at: usize) -> Result<(), Refused> {
+        if !at.is_multiple_of(WORD) {
+            return Err(Refused::Unaligned { at });
+        }
+        self.check(at, WORD)
+    }
+
+    /// Reads the value at `at`: whole words of it are never torn.
+    ///
+    /// # Errors
+    /// It leaves the space.
+    #[inline]
+    pub fn read<T: Pod>(&self, at: usize) -> Result<T, Refused> {
+        let mut value = T::zeroed();
+        self.read_bytes(at, bytemuck::bytes_of_mut(&mut value))?;
+        Ok(value)
+    }
+
+    /// Reads the bytes at `at`.
+    ///
+    /// # Errors
+    /// They leave the space.
+    #[inline]
+    pub fn read_bytes(&self, at: usize, into: &mut [u8]) -> Result<(), Refused> {
+        self.check(at, into.len())?;
+        // SAFETY: 1: checked above.
+        unsafe { words::copy_out(self.start.add(at), into) };
+        Ok(())
+    }
+
+    /// Reads the word at `at`; what its writer stored before it is visible afterwards.
+    ///
+    /// # Errors
+    /// It leaves the space, or is no word's place.
+    #[inline]
+    pub fn load(&self, at: usize) -> Result<u64, Refused> {
+        self.check_word(at)?;
+        // SAFETY: 1: checked above, a word.
+        Ok(unsafe { words::load(self.start.add(at)) })
+    }
+
+    /// Stores the word at `at`, after everything that this thread stored before.
+    ///
+    /// # Errors
+    /// It leaves the space, is no word's place, or cannot be announced.
+    #[inline]
+    pub fn store(&self, at: usize, word: u64) -> Result<(), Refused> {
+        self.window(at, WORD)?.store(at, word)
+    }
+
+    /// Stores the value at `at`.
+    ///
+    /// # Errors
+    /// It leaves the space, or cannot be announced.
+    #[inline]
+    pub fn write<T: Pod>(&self, at: usize, value: &T) -> Result<(), Refused> {
+        self.write_bytes(at, bytemuck::bytes_of(value))
+    }
+
+    /// Stores the bytes at `at`.
+    ///
+    /// # Errors
+    /// They leave the space, or cannot be announced.
+    #[inline]
+    pub fn write_bytes(&self, at: usize, bytes: &[u8]) -> Result<(), Refused> {
+        self.window(at, bytes.len())?.write_bytes(at, bytes)
+    }
+
+    /// Announces stores to `len` bytes at `at`, for as long as the window lives: cheaper than announcing
+    /// each. Hold few pages, and not for long: a cut waits for it.
+    ///
+    /// # Errors
+    /// They leave the space, or cannot be announced.
+    #[inline]
+    pub fn window(&self, at: usize, len: usize) -> Result<Window<'_>, Refused> {
+        self.check(at, len)?;
+        if self.announces && len > 0 {
+            self.backing.begin_write(at, len)?;
+        }
+        Ok(Window { space: self, at, len })
+    }
+
+    /// Begins to write back the lines of `len` bytes at `at`: they are durable behind the next fence.
+    ///
+    /// # Errors
+    /// They leave the space, or the device refuses.
+    #[inline]
+    pub fn flush(&self, at: usize, len: usize) -> Result<(), Refused> {
+        if self.domain == Domain::Battery && !self.watched {
+            return Ok(());
+        }
+        self.flush_lines(at, len)
+    }
+
+    fn flush_lines(&self, at: usize, len: usize) -> Result<(), Refused> {
+        self.check(at, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let lines = (at / LINE * LINE..at + len).step_by(LINE);
+        if self.counts {
+            self.counters.flushed(lines.clone().count());
+        }
+        if let Some(witness) = &self.witness {
+            lines.clone().for_each(|line| witness.flushed(line));
+        }
+        match self.domain {
+            Domain::Battery | Domain::Eadr => {}
+            // SAFETY: 1: lines of the range that was checked.
+            Domain::Adr(how, _) => lines.for_each(|line| unsafe { lines::flush(how, self.start.add(line)) }),
+            Domain::File => self.backing.sync(at, len)?,
+        }
+        Ok(())
+    }
+
+    /// What was stored and flushed before it is durable before anything stored behind it.
+    #[inline]
+    pub fn fence(&self) {
+        if self.watched {
+            self.show_fence();
+        }
+        match self.domain {
+            Domain::Battery | Domain::File => compiler_fence(Ordering::SeqCst),
+            Domain::Eadr => lines::fence(crate::Fence::Sfence),
+            Domain::Adr(_, how) => lines::fence(how),
+        }
+    }
+
+    #[cold]
+    fn show_fence(&self) {
+        if self.counts {
+            self.counters.fenced();
+        }
+        if let Some(witness) = &self.witness {
+            witness.fenced();
+        }
+    }
+
+    /// [`Self::flush`] and [`Self::fence`].
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    #[inline]
+    pub fn persist(&self, at: usize, len: usize) -> Result<(), Refused> {
+        self.flush(at, len)?;
+        self.fence();
+        Ok(())
+    }
+
+    #[cold]
+    fn show_store(&self, at: usize, bytes: &[u8]) {
+        if self.counts {
+            self.counters.stored(bytes.len());
+        }
+        if let Some(witness) = &self.witness {
+            witness.stored(at, bytes);
+        }
+    }
+}
+
+impl Window<'_> {
+    #[inline]
+    fn check_word(&self, at: usize) -> Result<(), Refused> {
+        if !at.is_multiple_of(WORD) {
+            return Err(Refused::Unaligned { at });
+        }
+        self.check(at, WORD)
+    }
+
+    #[inline]
+    fn check(&self, at: usize, len: usize) -> Result<(), Refused> {
+        if at >= self.at && at - self.at <= self.len && len <= self.len - (at - self.at) {
+            return Ok(());
+        }
+        Err(Refused::Outside { at, len, space: self.at + self.len })
+    }
+
+    /// Stores the word at offset `at` of the space, after everything that this thread stored before.
+    ///
+    /// # Errors
+    /// It leaves the window, or is no word's place.
+    #[inline]
+    pub fn store(&self, at: usize, word: u64) -> Result<(), Refused> {
+        self.check_word(at)?;
+        // SAFETY: 1: inside the window, which was checked; a word.
+        unsafe { words::store(self.space.start.add(at), word) };
+        if self.space.watched {
+            self.space.show_store(at, &word.to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Exchanges the word at offset `at` of the space if it is `now`; `Ok(Err(word))` says what it is.
+    ///
+    /// # Errors
+    /// It leaves the window, or is no word's place.
+    #[inline]
+    pub fn exchange(&self, at: usize, now: u64, next: u64) -> Result<Result<(), u64>, Refused> {
+        self.check_word(at)?;
+        // SAFETY: 1: inside the window, which was checked; a word.
+        let exchanged = unsafe { words::exchange(self.space.start.add(at), now, next) };
+        if self.space.watched && exchanged.is_ok() {
+            self.space.show_store(at, &next.to_ne_bytes());
+        }
+        Ok(exchanged)
+    }
+
+    /// Stores the bytes at offset `at` of the space.
+    ///
+    /// # Errors
+    /// They leave the window.
+    #[inline]
+    pub fn write_bytes(&self, at: usize, bytes: &[u8]) -> Result<(), Refused> {
+        self.check(at, bytes.len())?;
+        // SAFETY: 1: inside the window, which was checked.
+        unsafe { words::copy_in(self.space.start.add(at), bytes) };
+        if self.space.watched {
+            self.space.show_store(at, bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Window<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.space.announces && self.len > 0 {
+            self.space.backing.end_write(self.at, self.len);
+        }
+    }
+}
+
+impl fmt::Debug for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Space({:#x} bytes, {})", self.len(), self.domain.kind())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{Anonymous, DomainKind, MappedFile};
+
+    fn spaces() -> Vec<(Space, tempfile::TempDir)> {
+        DomainKind::ALL
+            .into_iter()
+            .map(|kind| {
+                let directory = tempfile::tempdir().expect("a directory");
+                let backing: Arc<dyn Backing> = match kind {
+                    DomainKind::File => Arc::new(
+                        MappedFile::open(&directory.path().join("space"), 8192).expect("a mapped file"),
+                    ),
+                    _ => Arc::new(Anonymous::new(8192)),
+                };
+                (Space::new(backing, kind.domain()).counting(), directory)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_stored_is_read_in_every_domain_at_every_alignment() {
+        for (space, _directory) in spaces() {
+            for at in 0..24 {
+                for len in 0..40 {
+                    let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + at) as u8).collect();
+                    space.write_bytes(at, &bytes).expect("inside");
+                    space.persist(at, len).expect("durable");
+                    let mut read = vec![0; len];
+                    space.read_bytes(at, &mut read).expect("inside");
+                    assert_eq!(read, bytes, "{space:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_outside_is_touched() {
+        let space = Space::new(Arc::new(Anonymous::new(4096)), Domain::Battery);
+        for (at, len) in [(4096, 1), (4095, 2), (usize::MAX, 1), (1, usize::MAX), (usize::MAX, usize::MAX)] {
+            assert!(matches!(space.window(at, len), Err(Refused::Outside { .. })), "{at} {len}");
+        }
+        assert!(space.window(4096, 0).is_ok());
+        assert!(matches!(space.load(4), Err(Refused::Unaligned { at: 4 })));
+        let window = space.window(64, 64).expect("inside");
+        assert!(window.store(56, 1).is_err());
+        assert!(window.store(128, 1).is_err());
+        assert!(window.write_bytes(120, &[0; 9]).is_err());
+        assert!(window.store(120, 1).is_ok());
+    }
+
+    #[test]
+    fn a_flush_counts_each_line_it_touches_once() {
+        let space = Space::new(Arc::new(Anonymous::new(4096)), Domain::Battery).counting();
+        space.flush(60, 8).expect("inside");
+        space.flush(64, 64).expect("inside");
+        space.flush(0, 0).expect("inside");
+        space.fence();
+        assert_eq!(space.counted(), Counted { flushed_lines: 3, fences: 1, stored_bytes: 0 });
+    }
+
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Witness for Notes {
+        fn stored(&self, at: usize, bytes: &[u8]) {
+            self.0.lock().expect("one thread").push(format!("store {at}+{}", bytes.len()));
+        }
+
+        fn flushed(&self, line: usize) {
+            self.0.lock().expect("one thread").push(format!("flush {line}"));
+        }
+
+        fn fenced(&self) {
+            self.0.lock().expect("one thread").push("fence".into());
+        }
+    }
+
+    #[test]
+    fn a_witness_sees_every_step_in_order() {
+        let notes = Arc::new(Notes::default());
+        let space = Space::new(Arc::new(Anonymous::new(4096)), Domain::Battery).watched_by(notes.clone());
+        space.store(8, 1).expect("inside");
+        space.write_bytes(100, &[1, 2, 3]).expect("inside");
+        space.persist(60, 50).expect("inside");
+        assert_eq!(
+            *notes.0.lock().expect("one thread"),
+            ["store 8+8", "store 100+3", "flush 0", "flush 64", "fence"]
+        );
+    }
+}

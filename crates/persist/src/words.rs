@@ -1,0 +1,100 @@
+//! Copies to and from bytes that other threads may write meanwhile.
+//!
+//! Word by word with relaxed atomics: what is read may mix old and new words, but never tears a word, and
+//! the compiler makes no assumption of it. Whoever needs more orders it with a lock or a sequence.
+//!
+//! # Safety
+//!
+//! 1. The caller's range lies in live memory, readable, and writable for stores, and nothing in it is
+//!    covered by a Rust reference.
+//! 2. Words are eight bytes at addresses that eight divides.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::WORD;
+
+/// Loads the word at `at`: what was stored before it by whoever stored it is visible afterwards.
+///
+/// # Safety
+/// 1, 2.
+#[inline]
+pub unsafe fn load(at: *const u8) -> u64 {
+    // SAFETY: 1, 2 by the caller.
+    unsafe { AtomicU64::from_ptr(at.cast_mut().cast()) }.load(Ordering::Acquire)
+}
+
+/// Stores the word at `at`, after everything that this thread stored before.
+///
+/// # Safety
+/// 1, 2.
+#[inline]
+pub unsafe fn store(at: *mut u8, word: u64) {
+    // SAFETY: 1, 2 by the caller.
+    unsafe { AtomicU64::from_ptr(at.cast()) }.store(word, Ordering::Release);
+}
+
+/// Exchanges the word at `at` if it is `now`; otherwise says what it is.
+///
+/// # Safety
+/// 1, 2.
+#[inline]
+pub unsafe fn exchange(at: *mut u8, now: u64, next: u64) -> Result<(), u64> {
+    // SAFETY: 1, 2 by the caller.
+    let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+    word.compare_exchange(now, next, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+}
+
+/// Copies the bytes at `from` into `to`.
+///
+/// # Safety
+/// 1, for `to.len()` bytes at `from`.
+#[inline]
+pub unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
+    let head = from.align_offset(WORD).min(to.len());
+    let (first, rest) = to.split_at_mut(head);
+    let (words, last) = rest.as_chunks_mut::<WORD>();
+    let mut at = from.cast_mut();
+    // SAFETY: 1 by the caller: `at` moves over `to.len()` bytes; 2: behind the head it is aligned.
+    unsafe {
+        for byte in first {
+            *byte = AtomicU8::from_ptr(at).load(Ordering::Relaxed);
+            at = at.add(1);
+        }
+        for word in words {
+            *word = AtomicU64::from_ptr(at.cast()).load(Ordering::Relaxed).to_ne_bytes();
+            at = at.add(WORD);
+        }
+        for byte in last {
+            *byte = AtomicU8::from_ptr(at).load(Ordering::Relaxed);
+            at = at.add(1);
+        }
+    }
+}
+
+/// Copies `from` to the bytes at `to`.
+///
+/// # Safety
+/// 1, for `from.len()` bytes at `to`.
+#[inline]
+pub unsafe fn copy_in(to: *mut u8, from: &[u8]) {
+    let head = to.align_offset(WORD).min(from.len());
+    let (first, rest) = from.split_at(head);
+    let (words, last) = rest.as_chunks::<WORD>();
+    let mut at = to;
+    // SAFETY: 1 by the caller: `at` moves over `from.len()` bytes; 2: behind the head it is aligned.
+    unsafe {
+        for byte in first {
+            AtomicU8::from_ptr(at).store(*byte, Ordering::Relaxed);
+            at = at.add(1);
+        }
+        for word in words {
+            AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            at = at.add(WORD);
+        }
+        for byte in last {
+            AtomicU8::from_ptr(at).store(*byte, Ordering::Relaxed);
+            at = at.add(1);
+        }
+    }
+}

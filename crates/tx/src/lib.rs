@@ -1,0 +1,1 @@
+//! Transactions on a persistent heap: all of their stores survive, or none.
