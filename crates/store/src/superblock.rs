@@ -256,6 +256,9 @@ impl<'a> UntrustedSuperblock<'a> {
         let commit = decode_commit(&bytes[field::COMMIT..field::HEALTH])?;
         let next_region = u32_at(bytes, field::NEXT_REGION);
         let regions = self.decode_regions(next_region)?;
+        // The log is made large enough before its regions are: more than it holds is no region's size.
+        let sizes = regions.iter().map(|r| u64::from(r.pages)).sum::<u64>();
+        ensure(sizes <= slots(geometry), "region sizes")?;
         let pages = regions.iter().map(|r| u64::from(r.committed.pages)).sum::<u64>();
         ensure(pages == commit.pages, "commit page count")?;
         let parts = regions.iter().fold(0u128, |sum, r| sum.wrapping_add(r.committed.hash));
@@ -388,11 +391,14 @@ fn decode_health(bytes: &[u8]) -> Result<HealthRecord, &'static str> {
     })
 }
 
+fn slots(geometry: Geometry) -> u64 {
+    u64::from(geometry.segments()) * u64::from(geometry.segment_pages())
+}
+
 fn decode_digest(bytes: &[u8], geometry: Geometry) -> Result<Option<DigestReference>, &'static str> {
     let digest = DigestReference::decode(bytes);
-    let slots = u64::from(geometry.segments()) * u64::from(geometry.segment_pages());
     let lies_in_the_store = |digest: &DigestReference| {
-        digest.pages > 0 && u64::from(digest.first_slot) + u64::from(digest.pages) <= slots
+        digest.pages > 0 && u64::from(digest.first_slot) + u64::from(digest.pages) <= slots(geometry)
     };
     ensure(digest.as_ref().is_none_or(lies_in_the_store), "index digest")?;
     Ok(digest)

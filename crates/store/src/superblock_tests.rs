@@ -122,6 +122,12 @@ fn a_newer_format_and_unknown_features_are_named() {
     assert_eq!(reserved, Err(SuperblockFault::Malformed("reserved bytes")));
     let twin = reseal(&|bytes| put_u32(bytes, field::COPY, 3));
     assert_eq!(twin, Err(SuperblockFault::Malformed("copy index")));
+    // An index of that many pages would take 64 GiB of memory.
+    let sizes = reseal(&|bytes| {
+        put_u32(bytes, PAGE_SIZE + 12, u32::MAX);
+        put_u32(bytes, PAGE_SIZE + 16, u32::MAX);
+    });
+    assert_eq!(sizes, Err(SuperblockFault::Malformed("region sizes")));
     let sum = reseal(&|bytes| put_u64(bytes, field::COMMIT + 16, 4));
     assert_eq!(sum, Err(SuperblockFault::Malformed("commit page count")));
 }
