@@ -52,30 +52,52 @@ pub fn publish(start: usize, len: usize, tracked: *mut Tracked) -> io::Result<us
         return Err(io::Error::other(format!("this process maps {ENTRIES} regions already: close one")));
     };
     let entry = &REGIONS[free];
-    entry.tracked.store(tracked, Ordering::SeqCst);
-    entry.start.store(start, Ordering::SeqCst);
-    entry.end.store(start + len, Ordering::SeqCst);
+    entry.put(start, start + len, tracked);
     USED.fetch_max(free + 1, Ordering::SeqCst);
     Ok(free)
 }
 
 /// Ends [`publish`]: later faults of that range go to the handler before ours.
 pub fn withdraw(entry: usize) {
-    let entry = &REGIONS[entry];
-    entry.start.store(usize::MAX, Ordering::SeqCst);
-    entry.tracked.store(std::ptr::null_mut(), Ordering::SeqCst);
-    entry.end.store(0, Ordering::SeqCst);
+    REGIONS[entry].clear();
 }
 
 /// The region that holds `address`.
 #[inline]
 fn find(address: usize) -> Option<&'static Tracked> {
     REGIONS[..USED.load(Ordering::Acquire).min(ENTRIES)].iter().find_map(|entry| {
-        let inside =
-            address >= entry.start.load(Ordering::Relaxed) && address < entry.end.load(Ordering::Relaxed);
+        let tracked = entry.holder_of(address)?;
         // SAFETY: 1: published entries are alive.
-        if inside { unsafe { entry.tracked.load(Ordering::Acquire).as_ref() } } else { None }
+        unsafe { tracked.as_ref() }
     })
+}
+
+impl Entry {
+    fn put(&self, start: usize, end: usize, tracked: *mut Tracked) {
+        self.tracked.store(tracked, Ordering::SeqCst);
+        self.start.store(start, Ordering::SeqCst);
+        self.end.store(end, Ordering::SeqCst);
+    }
+
+    fn clear(&self) {
+        self.start.store(usize::MAX, Ordering::SeqCst);
+        self.tracked.store(std::ptr::null_mut(), Ordering::SeqCst);
+        self.end.store(0, Ordering::SeqCst);
+    }
+
+    /// The region of this entry, if `address` lies in it. While another thread puts a new region into the
+    /// entry, what is read may be of both: then `start` has changed behind it, for `address` lies in a region
+    /// that nobody opens or closes now.
+    #[inline]
+    fn holder_of(&self, address: usize) -> Option<*mut Tracked> {
+        let start = self.start.load(Ordering::Acquire);
+        let end = self.end.load(Ordering::Acquire);
+        if address < start || address >= end {
+            return None;
+        }
+        let tracked = self.tracked.load(Ordering::Acquire);
+        (self.start.load(Ordering::Acquire) == start).then_some(tracked)
+    }
 }
 
 /// Installs our handler for `signal`, unless it is there already.
@@ -156,4 +178,36 @@ fn report_unannounced(tracked: &Tracked, address: usize) {
         "wattkeep: store to {address:#x} was not announced: call will_write before it\n{backtrace}\n"
     );
     let _ = write_fd(rustix::stdio::stderr(), report.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The story: an entry that was freed is used again for another region. A thread that looked at it
+    /// meanwhile could take the old beginning and the new end for one region, and hand the fault of a third
+    /// region, which lies between them, to the program's own handler.
+    #[test]
+    fn an_entry_that_changes_hands_holds_no_address_in_between() {
+        let entry = Entry { start: 0.into(), end: 0.into(), tracked: AtomicPtr::new(std::ptr::null_mut()) };
+        let regions = [(0x1000, 0x2000), (0x5000, 0x6000)];
+        let put =
+            |(start, end): (usize, usize)| entry.put(start, end, std::ptr::without_provenance_mut(start));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..2_000_000 {
+                    put(regions[round % 2]);
+                    entry.clear();
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            while !done.load(Ordering::SeqCst) {
+                assert_eq!(entry.holder_of(0x3000), None);
+            }
+        });
+        put(regions[1]);
+        assert_eq!(entry.holder_of(0x5800).map(|found| found as usize), Some(0x5000));
+        assert_eq!(entry.holder_of(0x3000), None);
+    }
 }

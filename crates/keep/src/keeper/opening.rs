@@ -11,8 +11,9 @@ use wattkeep_sys::socket;
 
 use crate::protocol::{SOCKET_NAME, SessionOptions};
 
-/// How long an opening waits for a keeper that is still writing the last session out.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an opening waits for a keeper that is still writing the last session out: a budget of 6 GiB at
+/// 100 MB/s.
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long an opening waits for a keeper that seems to serve somebody: a killed program's keeper learns
 /// of the kill a moment later than whoever starts the program again.
