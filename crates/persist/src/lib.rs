@@ -13,8 +13,8 @@ pub mod domain; // what makes a store durable
 pub mod lines; // the instructions behind it
 pub mod pointer; // an offset that knows its type
 pub mod space; // the door: read, write, flush, fence
-pub mod witness;
-pub mod words; // copies of bytes that others write // who watches, in tests
+pub mod witness; // who watches, in tests
+pub mod words; // copies of bytes that others write
 
 pub use backing::{Anonymous, Backing, MappedFile};
 pub use bytemuck::{self, Pod, Zeroable};
@@ -22,6 +22,8 @@ pub use counters::Counted;
 pub use domain::{Domain, DomainKind, Fence, LineFlush};
 pub use pointer::Ptr;
 pub use space::{Refused, Space, Window};
+/// Planted bugs, for the crates above that stand on this one alone.
+pub use wattkeep_sys::mutant;
 pub use witness::Witness;
 
 /// Bytes of a cache line: the unit in which a store becomes durable.

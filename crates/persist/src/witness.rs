@@ -5,8 +5,8 @@
 /// Called by the thread that stores, after the store. With several threads the order between them is the
 /// witness's own to make.
 pub trait Witness: Send + Sync {
-    /// `bytes` were stored at offset `at`. A call of up to eight aligned bytes is one store instruction;
-    /// a longer one is a store a word, in rising order.
+    /// `bytes` were stored at offset `at`, in rising order: each aligned word of them with one store, the
+    /// other bytes one by one. So four aligned bytes may be torn.
     fn stored(&self, at: usize, bytes: &[u8]);
 
     /// The line at offset `line` (a multiple of 64) was asked to be written back.

@@ -11,6 +11,8 @@ pub mod random; // the one source of chance
 pub mod rewind; // a disk that goes back to how it was
 pub mod store_model; // a store on that disk, beside what it promises
 
+pub mod cache; // a processor's cache before persistent memory
+
 pub mod oracle; // what the store promises
 pub mod script; // a history as data
 pub mod world; // a whole machine
