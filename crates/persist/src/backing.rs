@@ -121,6 +121,9 @@ impl MappedFile {
         let len = file.metadata()?.len().max(bytes.next_multiple_of(PAGE) as u64);
         file.set_len(len)?;
         let mapping = Mapping::anywhere(&file, len as usize, Access::ReadWrite)?;
+        // What is read around a missing page comes as one large folio, and a file system that keeps one
+        // dirty mark for all of a folio writes all of it at every sync.
+        mapping.bring_in_single_pages()?;
         Ok(Self { mapping, file })
     }
 }
@@ -151,5 +154,40 @@ unsafe impl Backing for MappedFile {
             )
         };
         synced.map_err(|errno| Refused::Device(format!("msync failed: {errno}; {:?}", self.file)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that the kernel charged to this thread as written.
+    fn charged() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/io").expect("this thread's accounts");
+        let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        line.expect("the line").parse().expect("a number")
+    }
+
+    /// Read-around had brought the file in as folios of up to 2 MiB, and ext4 wrote 871 KiB, on average,
+    /// for each page that was stored to and synced: 3 to 17 ms, where a page takes 0.1.
+    #[test]
+    fn a_sync_writes_the_page_that_was_stored_to_and_little_more() {
+        // Folios grow with what was read ahead: 64 MiB.
+        const PAGES: usize = 16_384;
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = MappedFile::open(&directory.path().join("space"), PAGES * PAGE).expect("a mapped file");
+        let space = crate::Space::new(std::sync::Arc::new(file), crate::DomainKind::File.domain());
+        for page in 0..PAGES {
+            space.store(page * PAGE, 1).expect("inside");
+        }
+        space.persist(0, PAGES * PAGE).expect("synced");
+        let before = charged();
+        for turn in 0..32 {
+            let at = turn * 1237 % PAGES * PAGE;
+            space.store(at, 2).expect("inside");
+            space.persist(at, 8).expect("synced");
+        }
+        let each = (charged() - before) / 32;
+        assert!(each <= 4 * PAGE as u64, "{each} bytes are written for each page");
     }
 }

@@ -95,6 +95,12 @@ impl Mapping {
         unsafe { mlock_with(self.start.cast(), self.len, MlockFlags::ONFAULT) }
     }
 
+    /// Brings in single pages where one is missing, instead of those around it too.
+    pub fn bring_in_single_pages(&self) -> Result<()> {
+        // SAFETY: 3.
+        unsafe { madvise(self.start.cast(), self.len, Advice::Random) }
+    }
+
     /// Changes the access rights of the whole range.
     pub fn set_access(&self, access: Access) -> Result<()> {
         // SAFETY: 3; 2: losing write access can only fault.
