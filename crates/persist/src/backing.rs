@@ -6,13 +6,15 @@
 //!    dropped. Only copies by [`crate::words`] touch the bytes.
 #![allow(unsafe_code)]
 
-use std::alloc::Layout;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
+use wattkeep_sys::huge;
 use wattkeep_sys::map::{Access, Mapping};
 
+use crate::PAGE;
 use crate::space::Refused;
 
 /// Bytes that a space is made of.
@@ -50,6 +52,20 @@ pub unsafe trait Backing: Send + Sync {
     /// Makes it `bytes` long; the new bytes are zero, the address stays.
     fn grow(&self, bytes: usize) -> Result<(), Refused>;
 
+    /// The least number of bytes, from `at_least` on, that the kernel brings in as neighbouring frames
+    /// when [`Self::populate`] asks for them, aligned to their number. None: single pages only.
+    fn piece(&self, at_least: usize) -> Option<usize> {
+        let _ = at_least;
+        None
+    }
+
+    /// Brings whole pages into memory together that nobody ever stored to: they are zero before and after,
+    /// or are made zero. `false`: not here, each comes with its first access.
+    fn populate(&self, at: usize, len: usize) -> Result<bool, Refused> {
+        let _ = (at, len);
+        Ok(false)
+    }
+
     /// Writes `len` bytes at `at` to the file behind them.
     fn sync(&self, at: usize, len: usize) -> Result<(), Refused> {
         let _ = (at, len);
@@ -57,53 +73,51 @@ pub unsafe trait Backing: Send + Sync {
     }
 }
 
-/// Alignment of all backings.
-const PAGE: usize = 4096;
-
 /// Plain memory, all zero: survives nothing but a space. For tests, and to measure what a region costs.
-pub struct Anonymous {
-    start: NonNull<u8>,
-    layout: Layout,
-}
+pub struct Anonymous(Mapping);
+
+/// Bytes of the largest piece that memory comes in: plain memory begins at a multiple of it.
+const LARGEST_PIECE: usize = 2 << 20;
 
 impl Anonymous {
-    /// `bytes` of zeros, rounded up to whole pages.
+    /// `bytes` of zeros, rounded up to whole pages. Takes address space; memory comes with the first stores.
     pub fn new(bytes: usize) -> Self {
-        let layout = Layout::from_size_align(bytes.max(1).next_multiple_of(PAGE), PAGE)
-            .expect("a size that fits the address space");
-        // SAFETY: 1: freed with the same layout in `drop`.
-        let start = unsafe { std::alloc::alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
-        Self { start, layout }
+        let len = bytes.max(1).next_multiple_of(PAGE);
+        let mapping = Mapping::private(len, LARGEST_PIECE);
+        Self(mapping.unwrap_or_else(|errno| panic!("no address space for {len} bytes: {errno}")))
     }
 }
 
-impl Drop for Anonymous {
-    fn drop(&mut self) {
-        // SAFETY: 1: allocated in `new` with this layout.
-        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) };
-    }
-}
-
-// SAFETY: 1: the bytes are touched by atomic copies only.
-unsafe impl Send for Anonymous {}
-// SAFETY: 1: as above.
-unsafe impl Sync for Anonymous {}
-
-// SAFETY: 1: allocated until dropped.
+// SAFETY: 1: mapped until dropped.
 unsafe impl Backing for Anonymous {
     fn start(&self) -> NonNull<u8> {
-        self.start
+        NonNull::new(self.0.start()).expect("the kernel maps nothing at address zero")
     }
 
     fn len(&self) -> usize {
-        self.layout.size()
+        self.0.len()
     }
 
     fn grow(&self, bytes: usize) -> Result<(), Refused> {
         if bytes <= self.len() { Ok(()) } else { Err(Refused::Full { bytes, most: self.len() }) }
     }
+
+    fn piece(&self, at_least: usize) -> Option<usize> {
+        huge::sizes_on_request().into_iter().find(|size| *size >= at_least && *size <= LARGEST_PIECE)
+    }
+
+    /// Asks for pieces no larger than the range: the kernel gives none that leaves the part of a mapping
+    /// that asked.
+    fn populate(&self, at: usize, len: usize) -> Result<bool, Refused> {
+        // A kernel without large pieces still brings in pages.
+        let _ = self.0.take_large_pieces(at, len);
+        self.0.populate(at, len).map_err(|errno| Refused::Device(format!("no memory: {errno}")))?;
+        Ok(true)
+    }
 }
+
+/// Bytes of a file that one call makes: the largest batch, and what stays in a cache.
+const POPULATED_AT_ONCE: usize = 64 << 10;
 
 /// A file, mapped and shared: what [`crate::Domain::File`] is made for.
 pub struct MappedFile {
@@ -140,6 +154,25 @@ unsafe impl Backing for MappedFile {
 
     fn grow(&self, bytes: usize) -> Result<(), Refused> {
         if bytes <= self.len() { Ok(()) } else { Err(Refused::Full { bytes, most: self.len() }) }
+    }
+
+    fn piece(&self, at_least: usize) -> Option<usize> {
+        Some(at_least.next_power_of_two())
+    }
+
+    /// Zeros, written with one call: file systems with large folios take one for it, where a store into a
+    /// hole takes a page. The disk's room is taken now, so that no store finds the disk full.
+    fn populate(&self, at: usize, len: usize) -> Result<bool, Refused> {
+        let refused = |what: &str, why: String| Refused::Device(format!("{what}: {why}; {:?}", self.file));
+        let zeros = [0u8; POPULATED_AT_ONCE];
+        for from in (at..at + len).step_by(zeros.len()) {
+            let part = &zeros[..zeros.len().min(at + len - from)];
+            self.file
+                .write_all_at(part, from as u64)
+                .map_err(|error| refused("no room for more of the file", error.to_string()))?;
+        }
+        self.mapping.populate(at, len).map_err(|errno| refused("no memory", errno.to_string()))?;
+        Ok(true)
     }
 
     fn sync(&self, at: usize, len: usize) -> Result<(), Refused> {

@@ -10,6 +10,7 @@
 pub mod backing; // whose bytes they are
 pub mod counters; // what it cost
 pub mod domain; // what makes a store durable
+pub mod frames; // where in memory they lie
 pub mod lines; // the instructions behind it
 pub mod pointer; // an offset that knows its type
 pub mod space; // the door: read, write, flush, fence
@@ -20,6 +21,7 @@ pub use backing::{Anonymous, Backing, MappedFile};
 pub use bytemuck::{self, Pod, Zeroable};
 pub use counters::Counted;
 pub use domain::{Domain, DomainKind, Fence, LineFlush};
+pub use frames::{Frames, Misses};
 pub use pointer::Ptr;
 pub use space::{Refused, Space, Window};
 /// Planted bugs, for the crates above that stand on this one alone.
@@ -28,6 +30,9 @@ pub use witness::Witness;
 
 /// Bytes of a cache line: the unit in which a store becomes durable.
 pub const LINE: usize = 64;
+
+/// Bytes of a page: the unit in which memory is had.
+pub const PAGE: usize = 4096;
 
 /// Bytes of a word: the largest store that a power cut never tears.
 pub const WORD: usize = 8;

@@ -19,7 +19,7 @@ use crate::backing::Backing;
 use crate::counters::{Counted, Counters};
 use crate::domain::Domain;
 use crate::witness::Witness;
-use crate::{LINE, WORD, lines, words};
+use crate::{LINE, PAGE, WORD, lines, words};
 
 /// Why bytes cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,6 +152,29 @@ impl Space {
         self.backing.grow(bytes)?;
         self.len.fetch_max(self.backing.len().min(bytes.max(self.len())), Ordering::AcqRel);
         Ok(())
+    }
+
+    /// The least number of bytes, from `at_least` on, that [`Self::populate`] brings in as neighbouring
+    /// frames of memory, where they begin at a multiple of it. None: single pages only.
+    pub fn piece(&self, at_least: usize) -> Option<usize> {
+        self.backing.piece(at_least)
+    }
+
+    /// Brings `len` bytes at `at` into memory together, as neighbouring frames if they can be had. Only
+    /// for bytes that nobody stored to yet: they may be made zero. Whole pages of the range count.
+    /// `false`: the backing does not, and each page comes with its first access.
+    ///
+    /// # Errors
+    /// They leave the space, or there is no memory or no room on the disk.
+    pub fn populate(&self, at: usize, len: usize) -> Result<bool, Refused> {
+        self.check(at, len)?;
+        let (first, last) = (at.next_multiple_of(PAGE), (at + len) / PAGE * PAGE);
+        if first >= last { Ok(false) } else { self.backing.populate(first, last - first) }
+    }
+
+    /// Address of offset `at`, for looking it up in the page table. Not to be dereferenced.
+    pub(crate) fn address(&self, at: usize) -> usize {
+        self.start as usize + at
     }
 
     #[inline]

@@ -5,6 +5,7 @@
 pub mod buffer;
 pub mod file;
 pub mod futex;
+pub mod huge;
 pub mod map;
 pub mod memfd;
 pub mod mutant;

@@ -1,4 +1,4 @@
-//! Mappings of shared memory, and the advice that keeps them where they are.
+//! Mappings of shared and private memory, and the advice that keeps them where they are.
 //!
 //! A [`Mapping`] owns an address range and unmaps it when dropped. It hands out raw pointers only:
 //! other threads and processes write the same bytes.
@@ -17,7 +17,8 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 use rustix::io::Result;
 use rustix::mm::{
-    Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags, madvise, mlock_with, mmap, mprotect, munmap,
+    Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags, madvise, mlock_with, mmap, mmap_anonymous,
+    mprotect, munmap,
 };
 
 use crate::mutant::planted;
@@ -40,7 +41,7 @@ impl Access {
     }
 }
 
-/// An address range mapped to shared memory.
+/// An address range that is mapped.
 #[derive(Debug)]
 pub struct Mapping {
     start: *mut u8,
@@ -63,6 +64,24 @@ impl Mapping {
         let start =
             unsafe { mmap(with_exposed_provenance_mut(address), len, access.prot(), flags, memory, 0)? };
         Ok(Self { start: start.cast(), len })
+    }
+
+    /// Maps `len` bytes of private memory, all zero, at a multiple of `align`, a power of two.
+    pub fn private(len: usize, align: usize) -> Result<Self> {
+        let reserved = len + align;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: 1: the kernel chooses a free range.
+        let at = unsafe { mmap_anonymous(null_mut(), reserved, Access::ReadWrite.prot(), flags)? };
+        let start = at.cast::<u8>().map_addr(|address| address.next_multiple_of(align));
+        let before = start as usize - at as usize;
+        let behind = reserved - before - len;
+        for (surplus, bytes) in [(at.cast::<u8>(), before), (start.wrapping_add(len), behind)] {
+            if bytes > 0 {
+                // SAFETY: 1: the surplus of the range just mapped, which nobody else knows.
+                unsafe { munmap(surplus.cast(), bytes)? };
+            }
+        }
+        Ok(Self { start, len })
     }
 
     /// First byte.
@@ -99,6 +118,24 @@ impl Mapping {
     pub fn bring_in_single_pages(&self) -> Result<()> {
         // SAFETY: 3.
         unsafe { madvise(self.start.cast(), self.len, Advice::Random) }
+    }
+
+    fn part(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(at <= self.len && len <= self.len - at, "a part lies inside its mapping");
+        self.start.wrapping_add(at)
+    }
+
+    /// Asks for memory in larger pieces than pages, where a piece lies in the range and the machine's
+    /// settings let a program ask: see [`crate::huge`].
+    pub fn take_large_pieces(&self, at: usize, len: usize) -> Result<()> {
+        // SAFETY: 3: a part, as asserted.
+        unsafe { madvise(self.part(at, len).cast(), len, Advice::LinuxHugepage) }
+    }
+
+    /// Brings the pages of a range into memory, writable, without storing to them (Linux 5.14).
+    pub fn populate(&self, at: usize, len: usize) -> Result<()> {
+        // SAFETY: 3: a part, as asserted.
+        unsafe { madvise(self.part(at, len).cast(), len, Advice::LinuxPopulateWrite) }
     }
 
     /// Changes the access rights of the whole range.

@@ -15,7 +15,7 @@
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Result;
+use rustix::io::{Result, pread};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
 const IS_WPALLOWED: u64 = 1 << 0;
@@ -26,6 +26,8 @@ const IS_PRESENT: u64 = 1 << 3;
 const IS_SWAPPED: u64 = 1 << 4;
 const IS_PFNZERO: u64 = 1 << 5;
 const WP_MATCHING: u64 = 1 << 0;
+
+const PAGE: usize = 4096;
 
 /// Neighbouring pages: `struct page_region`.
 #[repr(C)]
@@ -138,6 +140,31 @@ pub fn unprotected(
     Ok(runs.iter().take(found).map(|run| (run.start as usize, run.end as usize)).collect())
 }
 
+/// Bits of a `/proc/PID/pagemap` entry that hold the frame number of a page in memory.
+const FRAME: u64 = (1 << 55) - 1;
+const IN_MEMORY: u64 = 1 << 63;
+
+/// Frame numbers of the pages from address `start` on, as many as `frames` has room for: 0 for a page
+/// that is not mapped to memory now, and for all without CAP_SYS_ADMIN. Answers how many were told.
+pub fn frame_numbers(pagemap: BorrowedFd<'_>, start: usize, frames: &mut [u64]) -> Result<usize> {
+    let mut entries = [0u8; 64 * size_of::<u64>()];
+    let mut told = 0;
+    while told < frames.len() {
+        let room = entries.len().min((frames.len() - told) * size_of::<u64>());
+        let from = (start / PAGE + told) * size_of::<u64>();
+        let read = pread(pagemap, &mut entries[..room], from as u64)?;
+        let (whole, _) = entries[..read].as_chunks::<{ size_of::<u64>() }>();
+        if whole.is_empty() {
+            break;
+        }
+        for entry in whole.iter().map(|entry| u64::from_ne_bytes(*entry)) {
+            frames[told] = if entry & IN_MEMORY == 0 { 0 } else { entry & FRAME };
+            told += 1;
+        }
+    }
+    Ok(told)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -169,5 +196,20 @@ mod tests {
             uffd::write_protect(fd.as_fd(), start + 4096, 2 * 4096, true).unwrap();
         }
         assert_eq!(open(), [0, 3]);
+    }
+
+    #[test]
+    fn frames_are_told_of_pages_in_memory_only() {
+        let mapping = Mapping::private(100 * PAGE, PAGE).unwrap();
+        let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+        mapping.populate(3 * PAGE, 80 * PAGE).unwrap();
+        let mut frames = [u64::MAX; 100];
+        assert_eq!(frame_numbers(pagemap.as_fd(), mapping.start() as usize, &mut frames), Ok(100));
+        assert!(frames[..3].iter().chain(&frames[83..]).all(|frame| *frame == 0));
+        // Without the capability all are 0; with it no two pages share a frame.
+        let mut told: Vec<u64> = frames.into_iter().filter(|frame| *frame != 0).collect();
+        told.sort_unstable();
+        told.dedup();
+        assert!(told.is_empty() || told.len() == 80, "{told:?}");
     }
 }

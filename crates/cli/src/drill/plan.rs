@@ -134,10 +134,7 @@ fn check_space(directory: &Path, region_pages: u32, budget_pages: u32) -> Result
 }
 
 fn check_memory(region_bytes: u64) -> Result<(), Failure> {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let free = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    let Some(free) = free.map(|kib| kib << 10) else { return Ok(()) };
+    let Some(free) = wattkeep_sys::huge::available_bytes() else { return Ok(()) };
     // The region and the oracle; the index and the tracking take less than a hundredth.
     let needed = region_bytes.saturating_mul(2).saturating_add(region_bytes / 64).saturating_add(SLACK_BYTES);
     if needed > free {
