@@ -66,6 +66,11 @@ pub unsafe trait Backing: Send + Sync {
         Ok(false)
     }
 
+    /// Whole pages will be touched soon for the first time: they may come in larger pieces.
+    fn expect(&self, at: usize, len: usize) {
+        let _ = (at, len);
+    }
+
     /// Writes `len` bytes at `at` to the file behind them.
     fn sync(&self, at: usize, len: usize) -> Result<(), Refused> {
         let _ = (at, len);
@@ -109,10 +114,14 @@ unsafe impl Backing for Anonymous {
     /// Asks for pieces no larger than the range: the kernel gives none that leaves the part of a mapping
     /// that asked.
     fn populate(&self, at: usize, len: usize) -> Result<bool, Refused> {
-        // A kernel without large pieces still brings in pages.
-        let _ = self.0.take_large_pieces(at, len);
+        self.expect(at, len);
         self.0.populate(at, len).map_err(|errno| Refused::Device(format!("no memory: {errno}")))?;
         Ok(true)
+    }
+
+    fn expect(&self, at: usize, len: usize) {
+        // A kernel without large pieces gives pages.
+        let _ = self.0.take_large_pieces(at, len);
     }
 }
 

@@ -11,6 +11,11 @@ use wattkeep_sys::pagemap::frame_numbers;
 
 use crate::{PAGE, Space};
 
+/// Bytes of memory that are free, as far as the kernel tells.
+pub fn available_bytes() -> Option<u64> {
+    wattkeep_sys::huge::available_bytes()
+}
+
 /// The kernel's answers on where pages lie.
 #[derive(Debug)]
 pub struct Frames(File);

@@ -172,6 +172,15 @@ impl Space {
         if first >= last { Ok(false) } else { self.backing.populate(first, last - first) }
     }
 
+    /// `len` bytes at `at`, which nobody stored to yet, will be used soon: they may come into memory in
+    /// larger pieces. Only a hint; a range that leaves the space is none.
+    pub fn expect(&self, at: usize, len: usize) {
+        let (first, last) = (at.next_multiple_of(PAGE), at.saturating_add(len) / PAGE * PAGE);
+        if first < last && self.check(at, len).is_ok() {
+            self.backing.expect(first, last - first);
+        }
+    }
+
     /// Address of offset `at`, for looking it up in the page table. Not to be dereferenced.
     pub(crate) fn address(&self, at: usize) -> usize {
         self.start as usize + at
