@@ -13,7 +13,8 @@
 //! | below the low one | what is in memory already, or single ones | the same |
 //!
 //! A batch whose frames turn out not to be neighbours goes to the non-contiguous list; only so many are set
-//! aside, and no more than one for a request; then requests take them as they come. Persistent data and capacity never share a batch.
+//! aside, and no more than one for a request; then requests take them as they come. Persistent data and
+//! capacity never share a batch while memory is ample.
 //!
 //! Owns the frontier only: page numbers of the space that were never used. What the heap frees keeps its
 //! frames, and is the heap's to hand out again. Volatile: built anew from where the used pages end.

@@ -1,3 +1,5 @@
+//! The supply on a played kernel: what is asked of it, and that no page is lost or handed out twice.
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
@@ -98,7 +100,7 @@ fn a_scattered_batch_is_set_aside_for_when_memory_is_short() {
     assert_eq!(supply.take(1, Persistent, &source), Some(12));
     assert_eq!(source.populated.borrow().len(), brought_in);
     assert_eq!(supply.take(1, Capacity, &source), Some(13));
-    assert_eq!(source.populated.borrow()[brought_in..], [13..16]);
+    assert_eq!(source.populated.borrow().last(), Some(&(13..16)));
 }
 
 #[test]
@@ -145,7 +147,7 @@ fn a_large_request_is_announced_and_not_brought_in() {
     let source = Played::new();
     let mut supply = Supply::new(0..4096, &FOUR, &source);
     assert_eq!(supply.take(BATCHED_MOST + 1, Persistent, &source), Some(0));
-    assert_eq!(*source.expected.borrow(), [0..BATCHED_MOST + 1]);
+    assert_eq!(source.expected.borrow().last(), Some(&(0..BATCHED_MOST + 1)));
     assert!(source.populated.borrow().is_empty());
 }
 
