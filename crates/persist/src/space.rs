@@ -117,7 +117,7 @@ impl Space {
         self
     }
 
-    /// Shows every store, flush and fence to `witness`.
+    /// Shows every store, flush, fence and load to `witness`.
     pub fn watched_by(mut self, witness: Arc<dyn Witness>) -> Self {
         (self.witness, self.watched) = (Some(witness), true);
         self
@@ -218,6 +218,9 @@ impl Space {
     #[inline]
     pub fn read_bytes(&self, at: usize, into: &mut [u8]) -> Result<(), Refused> {
         self.check(at, into.len())?;
+        if self.watched {
+            self.show_load(at, into.len());
+        }
         // SAFETY: 1: checked above.
         unsafe { words::copy_out(self.start.add(at), into) };
         Ok(())
@@ -230,6 +233,9 @@ impl Space {
     #[inline]
     pub fn load(&self, at: usize) -> Result<u64, Refused> {
         self.check_word(at)?;
+        if self.watched {
+            self.show_load(at, WORD);
+        }
         // SAFETY: 1: checked above, a word.
         Ok(unsafe { words::load(self.start.add(at)) })
     }
@@ -340,6 +346,13 @@ impl Space {
         self.flush(at, len)?;
         self.fence();
         Ok(())
+    }
+
+    #[cold]
+    fn show_load(&self, at: usize, len: usize) {
+        if let Some(witness) = &self.witness {
+            witness.loaded(at, len);
+        }
     }
 
     #[cold]
@@ -510,6 +523,10 @@ mod tests {
         fn fenced(&self) {
             self.0.lock().expect("one thread").push("fence".into());
         }
+
+        fn loaded(&self, at: usize, len: usize) {
+            self.0.lock().expect("one thread").push(format!("load {at}+{len}"));
+        }
     }
 
     #[test]
@@ -519,9 +536,11 @@ mod tests {
         space.store(8, 1).expect("inside");
         space.write_bytes(100, &[1, 2, 3]).expect("inside");
         space.persist(60, 50).expect("inside");
+        space.load(8).expect("inside");
+        space.read::<[u8; 3]>(100).expect("inside");
         assert_eq!(
             *notes.0.lock().expect("one thread"),
-            ["store 8+8", "store 100+3", "flush 0", "flush 64", "fence"]
+            ["store 8+8", "store 100+3", "flush 0", "flush 64", "fence", "load 8+8", "load 100+3"]
         );
     }
 }

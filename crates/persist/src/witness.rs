@@ -1,4 +1,4 @@
-//! Who watches every store, flush and fence: a simulated processor cache, an auditor.
+//! Who watches every store, flush, fence and load: a simulated processor cache, an auditor.
 
 /// Sees what a space is asked for, in the order of the program.
 ///
@@ -14,4 +14,9 @@ pub trait Witness: Send + Sync {
 
     /// A fence.
     fn fenced(&self);
+
+    /// `len` bytes at offset `at` were loaded. A simulated cache wants to know; most witnesses do not.
+    fn loaded(&self, at: usize, len: usize) {
+        let _ = (at, len);
+    }
 }

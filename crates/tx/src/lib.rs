@@ -1,1 +1,3 @@
-//! Transactions on a persistent heap: all of their stores survive, or none.
+//! Transactions on a persistent heap: hybrid log, interleaved versions, decoupled persistence.
+
+pub mod versions;

@@ -1,0 +1,143 @@
+//! The bytes of versioned objects: the only file here that stores, flushes and fences.
+//!
+//! Invariants of what is durable, at any instant and for any subset of unflushed lines:
+//! - the version that an object's word names is whole, if the word's epoch is at most the persistent epoch;
+//! - a word is at most one epoch ahead of it, and then the version before the word's is whole: nobody
+//!   writes that one until the epoch is persistent.
+//!
+//! So the persistent epoch, one word, commits all objects of its epoch at once.
+
+use std::sync::Arc;
+
+use wattkeep_persist::{LINE, Refused, Space, WORD};
+
+use super::VersionsError;
+use super::layout::{EPOCH_AT, Layout, Shape, UntrustedHeader, Word};
+
+/// The place of the objects in their space.
+pub(super) struct Area {
+    pub(super) space: Arc<Space>,
+    at: usize,
+    pub(super) layout: Layout,
+}
+
+impl Area {
+    /// Makes objects that were never written. They exist once this has returned: the header comes last.
+    pub(super) fn create(space: Arc<Space>, at: usize, shape: &Shape) -> Result<Self, VersionsError> {
+        let layout = Layout::of(shape)?;
+        check_place(&space, at, &layout)?;
+        let area = Self { space, at, layout };
+        // What stood here before is gone before its words are.
+        area.space.write(at, &[0_u8; LINE])?;
+        area.space.persist(at, LINE)?;
+        let zeros = [0; 4096];
+        let words = at..at + layout.slot_at(0, 0);
+        for first in words.clone().step_by(zeros.len()) {
+            area.space.write_bytes(first, &zeros[..zeros.len().min(words.end - first)])?;
+        }
+        area.space.persist(at, words.len())?;
+        area.space.write(at, &UntrustedHeader::of(shape))?;
+        area.space.persist(at, LINE)?;
+        Ok(area)
+    }
+
+    /// Finds the objects at `at`, and what their newest persistent versions are.
+    pub(super) fn open(space: Arc<Space>, at: usize) -> Result<(Self, Vec<Word>), VersionsError> {
+        let shape = space.read::<UntrustedHeader>(at)?.validate(at)?;
+        let layout = Layout::of(&shape)?;
+        check_place(&space, at, &layout)?;
+        let area = Self { space, at, layout };
+        let words = area.recover()?;
+        Ok((area, words))
+    }
+
+    /// Takes back what the epoch behind the persistent one had already marked, durably: the next epoch
+    /// has the same number.
+    fn recover(&self) -> Result<Vec<Word>, VersionsError> {
+        let persistent = self.epoch()?;
+        let words = (0..self.layout.shape.objects).map(|object| {
+            let at = self.at + self.layout.word_at(object);
+            let found = Word(self.space.load(at)?);
+            let believed = self.believed(found, persistent, at)?;
+            if believed != found {
+                self.space.store(at, believed.0)?;
+                self.space.flush(at, WORD)?;
+            }
+            Ok(believed)
+        });
+        let words = words.collect::<Result<_, VersionsError>>()?;
+        self.space.fence();
+        Ok(words)
+    }
+
+    fn believed(&self, word: Word, persistent: u64, at: usize) -> Result<Word, VersionsError> {
+        let damaged = |why| Err(VersionsError::Damaged { at, why });
+        if word == Word::NEVER {
+            return Ok(word);
+        }
+        if word.slot() >= self.layout.shape.versions as u8 || word.epoch() == 0 {
+            return damaged("a word names a version that cannot be");
+        }
+        match word.epoch() {
+            epoch if epoch <= persistent => Ok(word),
+            epoch if epoch > persistent + 1 => damaged("a word is from an epoch that never was"),
+            _ if word.is_first() => Ok(Word::NEVER),
+            _ if persistent == 0 => damaged("a version stands before the first one"),
+            _ => Ok(Word::new(persistent, false, self.layout.before(word.slot()))),
+        }
+    }
+
+    /// The persistent epoch.
+    pub(super) fn epoch(&self) -> Result<u64, VersionsError> {
+        Ok(self.space.load(self.at + EPOCH_AT)?)
+    }
+
+    /// Where the persistent epoch lies in the space.
+    pub(super) fn epoch_at(&self) -> usize {
+        self.at + EPOCH_AT
+    }
+
+    pub(super) fn read(&self, object: u64, slot: u8, into: &mut [u8]) -> Result<(), VersionsError> {
+        Ok(self.space.read_bytes(self.at + self.layout.slot_at(object, slot), into)?)
+    }
+
+    pub(super) fn write(&self, object: u64, slot: u8, bytes: &[u8]) -> Result<(), VersionsError> {
+        Ok(self.space.write_bytes(self.at + self.layout.slot_at(object, slot), bytes)?)
+    }
+
+    /// Begins to write a version back, and names it in its object's word.
+    pub(super) fn mark(&self, object: u64, word: Word) -> Result<(), VersionsError> {
+        let slot = self.at + self.layout.slot_at(object, word.slot());
+        self.space.flush(slot, self.layout.shape.object_bytes as usize)?;
+        Ok(self.space.store(self.at + self.layout.word_at(object), word.0)?)
+    }
+
+    /// Begins to write the line of an object's word back.
+    pub(super) fn flush_word(&self, object: u64) -> Result<(), VersionsError> {
+        Ok(self.space.flush(self.at + self.layout.word_at(object), WORD)?)
+    }
+
+    /// What this thread flushed is durable before what anyone stores behind it.
+    pub(super) fn fence(&self) {
+        self.space.fence();
+    }
+
+    /// Makes everything of `epoch` persistent, at once. All of it was flushed.
+    pub(super) fn commit(&self, epoch: u64) -> Result<(), VersionsError> {
+        self.space.fence();
+        self.space.store(self.epoch_at(), epoch)?;
+        Ok(self.space.persist(self.epoch_at(), WORD)?)
+    }
+}
+
+fn check_place(space: &Space, at: usize, layout: &Layout) -> Result<(), VersionsError> {
+    if !at.is_multiple_of(LINE) {
+        return Err(VersionsError::Shape { why: "the objects begin on a line of 64 bytes" });
+    }
+    drop(space.window(at, 0)?);
+    let left = space.len() - at;
+    if layout.bytes > left {
+        return Err(Refused::Outside { at, len: layout.bytes, space: space.len() }.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Why versioned objects cannot be had.
+
+use std::fmt;
+
+use wattkeep_persist::Refused;
+
+/// A refusal; the objects are as they were.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VersionsError {
+    /// Not a shape that objects can have.
+    Shape {
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// No objects lie here, or their bytes are damaged.
+    Damaged {
+        /// Offset of what cannot be believed.
+        at: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// There is no such object.
+    NoObject {
+        /// Its number.
+        object: u64,
+        /// How many there are.
+        objects: u64,
+    },
+    /// Bytes of another length than the object's.
+    Length {
+        /// Their length.
+        bytes: usize,
+        /// The object's.
+        object_bytes: usize,
+    },
+    /// A threshold outside of 0 to 1, or a bound of no operations.
+    Pace {
+        /// The threshold.
+        threshold: f64,
+        /// The bound.
+        behind_max: u64,
+    },
+    /// The space refused.
+    Space(Refused),
+    /// Persisting failed before: what was committed since is not persistent, and nothing will be.
+    Failed(Refused),
+    /// The system gave no thread.
+    Thread(String),
+}
+
+impl fmt::Display for VersionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shape { why } => write!(f, "versioned objects cannot have this shape: {why}"),
+            Self::Damaged { at, why } => {
+                write!(f, "the versioned objects are damaged at offset {at:#x}: {why}; restore a checkpoint")
+            }
+            Self::NoObject { object, objects } => {
+                write!(
+                    f,
+                    "there is no versioned object {object}: they are numbered from 0 to below {objects}"
+                )
+            }
+            Self::Length { bytes, object_bytes } => {
+                write!(f, "{bytes} bytes for a versioned object of {object_bytes}: pass all of it")
+            }
+            Self::Pace { threshold, behind_max } => write!(
+                f,
+                "a persistence threshold lies above 0 and up to 1, and at least one operation is let ahead: \
+                 not {threshold} and {behind_max}"
+            ),
+            Self::Space(refused) => refused.fmt(f),
+            Self::Failed(refused) => {
+                write!(f, "persisting failed, so nothing more is accepted: {refused}; open the objects again")
+            }
+            Self::Thread(why) => write!(f, "no thread to persist with: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for VersionsError {}
+
+impl From<Refused> for VersionsError {
+    fn from(refused: Refused) -> Self {
+        Self::Space(refused)
+    }
+}

@@ -1,0 +1,217 @@
+//! Where versioned objects lie: header, epoch, words, versions. Pure arithmetic.
+//!
+//! ```text
+//! 0    header     64 B   magic, format, versions, bytes of an object, objects, checksum
+//! 64   epoch      64 B   the persistent epoch: one word, alone in its line
+//! 128  words      8 B an object: epoch << 3 | first << 2 | version number; 0: never written
+//!      versions   of object 0, of object 1, ...; each begins on a line
+//! ```
+//!
+//! Invariant: a [`Layout`] fits the address space. An [`UntrustedHeader`] may say anything.
+
+use bytemuck::{Pod, Zeroable};
+use twox_hash::XxHash3_64;
+use wattkeep_persist::{LINE, WORD};
+
+use super::VersionsError;
+
+/// "wkverson" in little-endian memory.
+const MAGIC: u64 = u64::from_le_bytes(*b"wkverson");
+const FORMAT: u32 = 1;
+
+/// Where the epoch lies, from the beginning.
+pub(super) const EPOCH_AT: usize = LINE;
+const WORDS_AT: usize = 2 * LINE;
+
+/// How many versions an object has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Versions {
+    /// Less memory; a write waits while the version before it is being persisted.
+    Two = 2,
+    /// One is persistent, one is being persisted, one is written: nobody waits.
+    Three = 3,
+}
+
+/// Objects of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many.
+    pub objects: u64,
+    /// Bytes of each.
+    pub object_bytes: u64,
+    /// Versions of each.
+    pub versions: Versions,
+}
+
+/// What lies in front, as read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct UntrustedHeader {
+    magic: u64,
+    format: u32,
+    versions: u32,
+    object_bytes: u64,
+    objects: u64,
+    checksum: u64,
+    unused: [u64; 3],
+}
+
+const _: () = assert!(size_of::<UntrustedHeader>() == LINE);
+
+impl UntrustedHeader {
+    pub(super) fn of(shape: &Shape) -> Self {
+        let mut header = Self {
+            magic: MAGIC,
+            format: FORMAT,
+            versions: shape.versions as u32,
+            object_bytes: shape.object_bytes,
+            objects: shape.objects,
+            ..Self::zeroed()
+        };
+        header.checksum = header.checksum();
+        header
+    }
+
+    fn checksum(&self) -> u64 {
+        XxHash3_64::oneshot(bytemuck::bytes_of(&Self { checksum: 0, ..*self }))
+    }
+
+    /// The shape, if this is a header of ours.
+    pub(super) fn validate(&self, at: usize) -> Result<Shape, VersionsError> {
+        let damaged = |why| VersionsError::Damaged { at, why };
+        if self.magic != MAGIC {
+            return Err(damaged("no versioned objects were made here"));
+        }
+        if self.checksum != self.checksum() {
+            return Err(damaged("the header's checksum does not match"));
+        }
+        if self.format != FORMAT {
+            return Err(damaged("it was made by a newer program"));
+        }
+        let versions = match self.versions {
+            2 => Versions::Two,
+            3 => Versions::Three,
+            _ => return Err(damaged("objects have two or three versions")),
+        };
+        Ok(Shape { objects: self.objects, object_bytes: self.object_bytes, versions })
+    }
+}
+
+/// Where everything lies, in bytes from the beginning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) shape: Shape,
+    slot_bytes: usize,
+    slots_at: usize,
+    /// All of it.
+    pub(super) bytes: usize,
+}
+
+impl Layout {
+    pub(super) fn of(shape: &Shape) -> Result<Self, VersionsError> {
+        let small = |value: u64| usize::try_from(value).ok().filter(|&value| value > 0);
+        let plan = || {
+            let objects = small(shape.objects)?;
+            let slot_bytes = small(shape.object_bytes)?.checked_next_multiple_of(LINE)?;
+            let words = objects.checked_mul(WORD)?.checked_next_multiple_of(LINE)?;
+            let slots_at = WORDS_AT.checked_add(words)?;
+            let slots = objects.checked_mul(shape.versions as usize)?.checked_mul(slot_bytes)?;
+            let bytes = slots_at.checked_add(slots)?;
+            Some(Self { shape: *shape, slot_bytes, slots_at, bytes })
+        };
+        plan().filter(|plan| plan.bytes <= isize::MAX as usize).ok_or(VersionsError::Shape {
+            why: "there is at least one object, of at least one byte, and all fit the address space",
+        })
+    }
+
+    /// The word of `object`, which exists.
+    pub(super) fn word_at(&self, object: u64) -> usize {
+        WORDS_AT + object as usize * WORD
+    }
+
+    /// Version `slot` of `object`; both exist.
+    pub(super) fn slot_at(&self, object: u64, slot: u8) -> usize {
+        let number = object as usize * self.shape.versions as usize + usize::from(slot);
+        self.slots_at + number * self.slot_bytes
+    }
+
+    /// Version number behind `slot`.
+    pub(super) fn after(&self, slot: u8) -> u8 {
+        if slot + 1 == self.shape.versions as u8 { 0 } else { slot + 1 }
+    }
+
+    /// Version number before `slot`.
+    pub(super) fn before(&self, slot: u8) -> u8 {
+        if slot == 0 { self.shape.versions as u8 - 1 } else { slot - 1 }
+    }
+}
+
+/// The version of an object, and the epoch that wrote it. Zero: never written.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(pub(super) u64);
+
+impl Word {
+    pub(super) const NEVER: Self = Self(0);
+
+    pub(super) fn new(epoch: u64, first: bool, slot: u8) -> Self {
+        Self(epoch << 3 | u64::from(first) << 2 | u64::from(slot))
+    }
+
+    pub(super) fn epoch(self) -> u64 {
+        self.0 >> 3
+    }
+
+    /// Nothing was written before it.
+    pub(super) fn is_first(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    pub(super) fn slot(self) -> u8 {
+        (self.0 & 3) as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_every_version_begins_on_a_line() {
+        for versions in [Versions::Two, Versions::Three] {
+            let shape = Shape { objects: 9, object_bytes: 100, versions };
+            let layout = Layout::of(&shape).expect("a shape");
+            let mut end = layout.word_at(8) + WORD;
+            for object in 0..9 {
+                for slot in 0..versions as u8 {
+                    let at = layout.slot_at(object, slot);
+                    assert!(at >= end && at.is_multiple_of(LINE));
+                    end = at + 100;
+                    assert_eq!(layout.before(layout.after(slot)), slot);
+                }
+            }
+            assert!(end <= layout.bytes && layout.bytes < end + LINE);
+        }
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_refused() {
+        for (objects, object_bytes) in [(0, 8), (8, 0), (u64::MAX, 1), (1, u64::MAX), (1 << 40, 1 << 40)] {
+            let shape = Shape { objects, object_bytes, versions: Versions::Three };
+            assert!(matches!(Layout::of(&shape), Err(VersionsError::Shape { .. })), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_with_any_bit_flipped_is_refused() {
+        let shape = Shape { objects: 9, object_bytes: 100, versions: Versions::Two };
+        let header = UntrustedHeader::of(&shape);
+        assert_eq!(header.validate(0), Ok(shape));
+        for bit in 0..8 * LINE {
+            let mut bytes: [u8; LINE] = bytemuck::cast(header);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let damaged: UntrustedHeader = bytemuck::cast(bytes);
+            assert!(damaged.validate(0).is_err(), "bit {bit}");
+        }
+    }
+}
