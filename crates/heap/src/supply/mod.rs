@@ -133,6 +133,13 @@ const ASIDE_SHARE: u64 = 64;
 /// Pages of the largest request that is brought in before it is touched: 2 MiB.
 const BATCHED_MOST: u64 = 512;
 
+/// What is asked for: so many pages, beginning at a multiple of `align`.
+#[derive(Clone, Copy)]
+struct Row {
+    pages: u64,
+    align: u64,
+}
+
 /// Fresh pages, and those of batches that were begun.
 #[derive(Debug)]
 pub struct Supply {
@@ -186,23 +193,23 @@ impl Supply {
         self.counts
     }
 
-    /// Hands out `pages` pages in a row: the first one's number. `None` when there is no such row.
-    pub fn take(&mut self, pages: u64, purpose: Purpose, source: &impl Source) -> Option<u64> {
-        if pages == 0 {
+    /// Hands out `pages` pages in a row, the first a multiple of `align`: its number. `None` when there is
+    /// no such row.
+    pub fn take(&mut self, pages: u64, align: u64, purpose: Purpose, source: &impl Source) -> Option<u64> {
+        if pages == 0 || align == 0 {
             return None;
         }
+        let row = Row { pages, align };
         let supplied = match (self.look(source), purpose) {
-            _ if self.batch == 1 => self.single(pages),
-            (Pressure::Ample, _) | (Pressure::Short, Purpose::Capacity) => {
-                self.batched(pages, purpose, source)
-            }
+            _ if self.batch == 1 => self.single(row),
+            (Pressure::Ample, _) | (Pressure::Short, Purpose::Capacity) => self.batched(row, purpose, source),
             (Pressure::Short, Purpose::Persistent) => {
-                self.scattered.carve(pages).or_else(|| self.single(pages))
+                self.scattered.carve(pages, align).or_else(|| self.single(row))
             }
-            (Pressure::Critical, _) => self.begun(pages).or_else(|| self.single(pages)),
+            (Pressure::Critical, _) => self.begun(row).or_else(|| self.single(row)),
         };
         // The space ends: what was begun or set aside serves everybody.
-        supplied.or_else(|| self.begun(pages)).or_else(|| self.single(pages))
+        supplied.or_else(|| self.begun(row)).or_else(|| self.single(row))
     }
 
     fn look(&mut self, source: &impl Source) -> Pressure {
@@ -219,28 +226,31 @@ impl Supply {
     }
 
     /// Pages that are in memory already, whoever they were meant for.
-    fn begun(&mut self, pages: u64) -> Option<u64> {
+    fn begun(&mut self, Row { pages, align }: Row) -> Option<u64> {
         let [persistent, capacity] = &mut self.contiguous;
-        self.scattered.carve(pages).or_else(|| persistent.carve(pages)).or_else(|| capacity.carve(pages))
+        let lists = [&mut self.scattered, persistent, capacity];
+        lists.into_iter().find_map(|list| list.carve(pages, align))
     }
 
     /// Pages that nothing brings in before their first access.
-    fn single(&mut self, pages: u64) -> Option<u64> {
-        let first = self.frontier;
+    fn single(&mut self, Row { pages, align }: Row) -> Option<u64> {
+        let first = self.frontier.checked_next_multiple_of(align)?;
         let next = first.checked_add(pages).filter(|next| *next <= self.end)?;
+        self.scattered.add(self.frontier..first);
+        self.counts.single_pages += next - self.frontier;
         self.frontier = next;
-        self.counts.single_pages += pages;
         Some(first)
     }
 
     /// Pages of the purpose's own bucket, which takes new batches where it has too few.
-    fn batched(&mut self, pages: u64, purpose: Purpose, source: &impl Source) -> Option<u64> {
+    fn batched(&mut self, row: Row, purpose: Purpose, source: &impl Source) -> Option<u64> {
+        let Row { pages, align } = row;
         let bucket = purpose as usize;
-        if let Some(first) = self.contiguous[bucket].carve(pages) {
+        if let Some(first) = self.contiguous[bucket].carve(pages, align) {
             return Some(first);
         }
         if pages > BATCHED_MOST {
-            let first = self.single(pages)?;
+            let first = self.single(row)?;
             source.expect(first..first + pages);
             return Some(first);
         }
@@ -251,7 +261,7 @@ impl Supply {
         }
         loop {
             // Neighbouring pieces are one: batches are added until the row is long enough.
-            if let Some(first) = self.contiguous[bucket].carve_newest(pages) {
+            if let Some(first) = self.contiguous[bucket].carve_newest(pages, align) {
                 return Some(first);
             }
             let (batch, _) = self.bring_in(source)?;

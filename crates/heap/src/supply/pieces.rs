@@ -43,28 +43,39 @@ impl Pieces {
         self.rows.insert(first, end - first);
     }
 
-    /// Takes `pages` from the front of the first row that has as many.
-    pub(super) fn carve(&mut self, pages: u64) -> Option<u64> {
-        let first = self.rows.iter().take(LOOKED_AT).find(|(_, row)| **row >= pages).map(|(first, _)| *first);
-        first.or_else(|| self.newest(pages)).map(|first| self.cut(first, pages))
+    /// Takes `pages` whose first is a multiple of `align` from the first row that has them.
+    pub(super) fn carve(&mut self, pages: u64, align: u64) -> Option<u64> {
+        let found = self.rows.iter().take(LOOKED_AT).find_map(|row| fit(row, pages, align));
+        let first = found.or_else(|| self.newest(pages, align))?;
+        Some(self.cut(first, pages))
     }
 
-    /// Takes `pages` from the front of the last row, if it has as many.
-    pub(super) fn carve_newest(&mut self, pages: u64) -> Option<u64> {
-        self.newest(pages).map(|first| self.cut(first, pages))
+    /// Takes such pages from the last row, if it has them.
+    pub(super) fn carve_newest(&mut self, pages: u64, align: u64) -> Option<u64> {
+        let first = self.newest(pages, align)?;
+        Some(self.cut(first, pages))
     }
 
-    fn newest(&self, pages: u64) -> Option<u64> {
-        let (first, row) = self.rows.last_key_value()?;
-        (*row >= pages).then_some(*first)
+    fn newest(&self, pages: u64, align: u64) -> Option<u64> {
+        fit(self.rows.last_key_value()?, pages, align)
     }
 
     fn cut(&mut self, first: u64, pages: u64) -> u64 {
-        let row = self.rows.remove(&first).expect("a row that was just found");
-        self.pages -= pages;
-        if row > pages {
-            self.rows.insert(first + pages, row - pages);
+        let (start, row) = self.rows.range(..=first).next_back().expect("the row that has them");
+        let (start, end) = (*start, *start + *row);
+        self.rows.remove(&start);
+        for rest in [start..first, first + pages..end] {
+            if !rest.is_empty() {
+                self.rows.insert(rest.start, rest.end - rest.start);
+            }
         }
+        self.pages -= pages;
         first
     }
+}
+
+/// Where in the row `pages` pages begin at a multiple of `align`.
+fn fit((start, row): (&u64, &u64), pages: u64, align: u64) -> Option<u64> {
+    let first = start.checked_next_multiple_of(align)?;
+    (first.checked_add(pages)? <= start + row).then_some(first)
 }

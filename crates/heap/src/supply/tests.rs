@@ -56,11 +56,11 @@ use Purpose::{Capacity, Persistent};
 fn a_batch_is_brought_in_once_and_serves_the_next_requests() {
     let source = Played::new();
     let mut supply = Supply::new(0..64, &FOUR, &source);
-    let taken: Vec<_> = (0..6).map(|_| supply.take(1, Persistent, &source)).collect();
+    let taken: Vec<_> = (0..6).map(|_| supply.take(1, 1, Persistent, &source)).collect();
     assert_eq!(taken, [0, 1, 2, 3, 4, 5].map(Some));
     assert_eq!(*source.populated.borrow(), [0..4, 4..8]);
     // What is left of a batch begins a longer row: nothing is lost between batches.
-    assert_eq!(supply.take(7, Persistent, &source), Some(6));
+    assert_eq!(supply.take(7, 1, Persistent, &source), Some(6));
     assert_eq!(*source.populated.borrow(), [0..4, 4..8, 8..12, 12..16]);
     assert_eq!(supply.left(), 64 - 13);
     assert_eq!(supply.counts(), Counts { batches: 4, scattered: 0, single_pages: 0 });
@@ -70,7 +70,7 @@ fn a_batch_is_brought_in_once_and_serves_the_next_requests() {
 fn batches_begin_at_their_own_multiple_and_a_larger_piece_is_the_batch() {
     let source = Played { piece: 8, ..Played::new() };
     let mut supply = Supply::new(5..64, &FOUR, &source);
-    assert_eq!(supply.take(4, Persistent, &source), Some(5));
+    assert_eq!(supply.take(4, 1, Persistent, &source), Some(5));
     assert_eq!(*source.populated.borrow(), [5..8, 8..16]);
 }
 
@@ -79,7 +79,7 @@ fn data_and_capacity_share_no_batch() {
     let source = Played::new();
     let mut supply = Supply::new(0..64, &FOUR, &source);
     let taken: Vec<_> =
-        (0..6).map(|i| supply.take(1, [Persistent, Capacity][i % 2], &source).expect("room")).collect();
+        (0..6).map(|i| supply.take(1, 1, [Persistent, Capacity][i % 2], &source).expect("room")).collect();
     assert_eq!(taken, [0, 4, 1, 5, 2, 6]);
 }
 
@@ -87,19 +87,19 @@ fn data_and_capacity_share_no_batch() {
 fn a_scattered_batch_is_set_aside_for_when_memory_is_short() {
     let source = Played { scattered: [4].into(), ..Played::new() };
     let mut supply = Supply::new(0..4096, &FOUR, &source);
-    let taken: Vec<_> = (0..8).map(|_| supply.take(1, Persistent, &source).expect("room")).collect();
+    let taken: Vec<_> = (0..8).map(|_| supply.take(1, 1, Persistent, &source).expect("room")).collect();
     assert_eq!(taken, [0, 1, 2, 3, 8, 9, 10, 11]);
     assert_eq!(supply.counts().scattered, 1);
 
     source.free.set(Some(999));
     supply.until_look = 0;
     let brought_in = source.populated.borrow().len();
-    assert_eq!(supply.take(3, Persistent, &source), Some(4));
-    assert_eq!(supply.take(1, Persistent, &source), Some(7));
+    assert_eq!(supply.take(3, 1, Persistent, &source), Some(4));
+    assert_eq!(supply.take(1, 1, Persistent, &source), Some(7));
     // The list is empty: single pages, while capacity still gets batches.
-    assert_eq!(supply.take(1, Persistent, &source), Some(12));
+    assert_eq!(supply.take(1, 1, Persistent, &source), Some(12));
     assert_eq!(source.populated.borrow().len(), brought_in);
-    assert_eq!(supply.take(1, Capacity, &source), Some(13));
+    assert_eq!(supply.take(1, 1, Capacity, &source), Some(13));
     assert_eq!(source.populated.borrow().last(), Some(&(13..16)));
 }
 
@@ -107,7 +107,8 @@ fn a_scattered_batch_is_set_aside_for_when_memory_is_short() {
 fn a_source_whose_batches_all_come_scattered_does_not_eat_the_space() {
     let source = Played { scattered: (0..4096).collect(), ..Played::new() };
     let mut supply = Supply::new(0..4096, &FOUR, &source);
-    let taken: BTreeSet<_> = (0..1024).map(|_| supply.take(1, Persistent, &source).expect("room")).collect();
+    let taken: BTreeSet<_> =
+        (0..1024).map(|_| supply.take(1, 1, Persistent, &source).expect("room")).collect();
     assert_eq!(taken.len(), 1024);
     assert_eq!(supply.scattered.pages(), 4096 / ASIDE_SHARE);
     assert!(supply.frontier <= 1024 + 4096 / ASIDE_SHARE + 4);
@@ -117,13 +118,13 @@ fn a_source_whose_batches_all_come_scattered_does_not_eat_the_space() {
 fn below_the_low_watermark_nothing_is_brought_in() {
     let source = Played::new();
     let mut supply = Supply::new(0..64, &FOUR, &source);
-    assert_eq!(supply.take(1, Capacity, &source), Some(0));
+    assert_eq!(supply.take(1, 1, Capacity, &source), Some(0));
     source.free.set(Some(99));
     supply.until_look = 0;
     // What is in memory already goes first, whoever it was meant for.
-    assert_eq!(supply.take(3, Persistent, &source), Some(1));
-    assert_eq!(supply.take(2, Persistent, &source), Some(4));
-    assert_eq!(supply.take(1, Capacity, &source), Some(6));
+    assert_eq!(supply.take(3, 1, Persistent, &source), Some(1));
+    assert_eq!(supply.take(2, 1, Persistent, &source), Some(4));
+    assert_eq!(supply.take(1, 1, Capacity, &source), Some(6));
     assert_eq!(source.populated.borrow().len(), 1);
     assert_eq!(supply.counts().single_pages, 3);
 }
@@ -132,13 +133,13 @@ fn below_the_low_watermark_nothing_is_brought_in() {
 fn free_memory_is_looked_at_once_in_a_while() {
     let source = Played::new();
     let mut supply = Supply::new(0..1024, &FOUR, &source);
-    supply.take(1, Persistent, &source);
+    supply.take(1, 1, Persistent, &source);
     source.free.set(Some(0));
     for _ in 1..LOOK_EVERY {
-        supply.take(1, Persistent, &source);
+        supply.take(1, 1, Persistent, &source);
     }
     assert_eq!(supply.counts().single_pages, 0);
-    supply.take(4, Persistent, &source);
+    supply.take(4, 1, Persistent, &source);
     assert_eq!(supply.counts().single_pages, 4);
 }
 
@@ -146,7 +147,7 @@ fn free_memory_is_looked_at_once_in_a_while() {
 fn a_large_request_is_announced_and_not_brought_in() {
     let source = Played::new();
     let mut supply = Supply::new(0..4096, &FOUR, &source);
-    assert_eq!(supply.take(BATCHED_MOST + 1, Persistent, &source), Some(0));
+    assert_eq!(supply.take(BATCHED_MOST + 1, 1, Persistent, &source), Some(0));
     assert_eq!(source.expected.borrow().last(), Some(&(0..BATCHED_MOST + 1)));
     assert!(source.populated.borrow().is_empty());
 }
@@ -155,21 +156,32 @@ fn a_large_request_is_announced_and_not_brought_in() {
 fn a_batch_of_one_is_the_kernels_own_way() {
     let source = Played { piece: 512, ..Played::new() };
     let mut supply = Supply::new(0..64, &Options { batch: Batch::One, ..FOUR }, &source);
-    assert_eq!(supply.take(3, Persistent, &source), Some(0));
+    assert_eq!(supply.take(3, 1, Persistent, &source), Some(0));
     assert!(source.populated.borrow().is_empty());
-    assert_eq!(supply.take(0, Persistent, &source), None);
-    assert_eq!(supply.take(u64::MAX, Persistent, &source), None);
+    assert_eq!(supply.take(0, 1, Persistent, &source), None);
+    assert_eq!(supply.take(u64::MAX, 1, Persistent, &source), None);
+}
+
+#[test]
+fn a_row_begins_where_it_was_asked_to_and_the_rest_serves_others() {
+    let source = Played::new();
+    let mut supply = Supply::new(1..64, &FOUR, &source);
+    assert_eq!(supply.take(2, 8, Persistent, &source), Some(8));
+    assert_eq!(supply.take(5, 1, Persistent, &source), Some(1));
+    assert_eq!(supply.take(2, 1, Persistent, &source), Some(6));
+    assert_eq!(supply.take(2, 1, Persistent, &source), Some(10));
+    assert_eq!(*source.populated.borrow(), [1..4, 4..8, 8..12]);
 }
 
 #[test]
 fn a_grown_space_supplies_more() {
     let source = Played::new();
     let mut supply = Supply::new(0..2, &FOUR, &source);
-    assert_eq!(supply.take(3, Persistent, &source), None);
+    assert_eq!(supply.take(3, 1, Persistent, &source), None);
     supply.grow(8);
     // The two pages brought in on the first try go first.
-    assert_eq!(supply.take(3, Persistent, &source), Some(0));
-    assert_eq!(supply.take(2, Persistent, &source), Some(3));
+    assert_eq!(supply.take(3, 1, Persistent, &source), Some(0));
+    assert_eq!(supply.take(2, 1, Persistent, &source), Some(3));
 }
 
 proptest! {
@@ -181,26 +193,28 @@ proptest! {
         batch in prop::sample::select(vec![Batch::One, Batch::Four, Batch::Sixteen]),
         piece in prop::sample::select(vec![1u64, 4, 32]),
         scattered in prop::collection::btree_set(0u64..440, 0..40),
-        asks in prop::collection::vec((1u64..24, any::<bool>(), 0u64..1200), 0..120),
+        asks in prop::collection::vec((1u64..24, 0u32..6, any::<bool>(), 0u64..1200), 0..120),
     ) {
         let source = Played { piece, scattered, ..Played::new() };
         let options = Options { batch, ..FOUR };
         let mut supply = Supply::new(start..start + len, &options, &source);
         let mut taken = BTreeSet::new();
         let mut note = |first: u64, pages: u64| (first..first + pages).all(|page| taken.insert(page));
-        for (pages, capacity, free) in asks {
+        for (pages, align, capacity, free) in asks {
+            let align = 1 << align;
             source.free.set(Some(free));
             supply.until_look = 0;
             let purpose = if capacity { Capacity } else { Persistent };
             let before = supply.left();
-            if let Some(first) = supply.take(pages, purpose, &source) {
+            if let Some(first) = supply.take(pages, align, purpose, &source) {
                 prop_assert!(note(first, pages), "a page twice");
+                prop_assert!(first.is_multiple_of(align));
                 prop_assert_eq!(supply.left(), before - pages);
             } else {
                 prop_assert_eq!(supply.left(), before);
             }
         }
-        while let Some(first) = supply.take(1, Persistent, &source) {
+        while let Some(first) = supply.take(1, 1, Persistent, &source) {
             prop_assert!(note(first, 1), "a page twice");
         }
         prop_assert_eq!(supply.left(), 0);
