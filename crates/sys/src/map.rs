@@ -85,6 +85,7 @@ impl Mapping {
     }
 
     /// First byte.
+    #[inline]
     pub fn start(&self) -> *mut u8 {
         self.start
     }

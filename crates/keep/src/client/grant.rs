@@ -116,6 +116,7 @@ impl Tracked {
     }
 
     /// Pages that the region has now.
+    #[inline]
     pub fn pages(&self) -> u32 {
         self.pages.load(Ordering::Relaxed)
     }

@@ -51,6 +51,7 @@ pub struct Announced<'a> {
 }
 
 impl Drop for Announced<'_> {
+    #[inline]
     fn drop(&mut self) {
         for page in self.first..self.end {
             self.tracked.unpin(page);
@@ -150,6 +151,7 @@ impl Region {
         Ok(Guard::Userfault { table: PageTable::Userfault(fd), protects: reply.tracking.protects() })
     }
 
+    #[inline]
     fn tracked(&self) -> &Tracked {
         // SAFETY: 1: alive as long as the region.
         unsafe { &*self.tracked }
@@ -161,6 +163,7 @@ impl Region {
     }
 
     /// Size in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.tracked().pages() as usize * PAGE_SIZE
     }
@@ -176,6 +179,7 @@ impl Region {
     }
 
     /// How its stores are noticed.
+    #[inline]
     pub fn tracking(&self) -> Tracking {
         self.tracked().tracking()
     }

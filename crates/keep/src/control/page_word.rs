@@ -53,6 +53,7 @@ pub enum State {
 }
 
 impl State {
+    #[inline]
     fn of(bits: u32) -> Self {
         match bits {
             0 => State::Fresh,
