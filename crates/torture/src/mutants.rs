@@ -148,6 +148,16 @@ const MUTANTS: &[Mutant] = &[
         bug: "a digest stays valid when its store is written again",
         trials: &[("store_crash", 2_000)],
     },
+    Mutant {
+        name: "version-never-flushed",
+        bug: "a version counts although its lines were never written back",
+        trials: &[("versions_crash", 2_000)],
+    },
+    Mutant {
+        name: "epoch-before-versions",
+        bug: "an epoch is persistent before the versions that belong to it",
+        trials: &[("versions_crash", 2_000)],
+    },
 ];
 
 /// How the trials did.

@@ -23,6 +23,7 @@ mod io_nth;
 mod kill_client;
 mod kill_keeper;
 mod models;
+pub(crate) mod pmem;
 mod simulated;
 mod store_crash;
 mod thin;
@@ -163,6 +164,15 @@ pub(crate) const TRIALS: &[Trial] = &[
         limit: seconds(600),
         alone: false,
         run: damage::run,
+    },
+    Trial {
+        name: "versions_crash",
+        promise: "after a power cut, versioned objects are as some operation left them, no older than promised",
+        fast: 3_000,
+        ci: 100_000,
+        limit: seconds(600),
+        alone: false,
+        run: pmem::versions_crash::run,
     },
     Trial {
         name: "fuzz",

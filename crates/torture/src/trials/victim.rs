@@ -60,11 +60,16 @@ pub(crate) enum NoStart {
 impl Victim {
     /// Starts a subject in this directory.
     pub(crate) fn start(options: &SubjectOptions) -> Result<Self, String> {
+        Self::start_as("subject", &options.directory, &options.words())
+    }
+
+    /// Starts this program with a command that speaks as a subject does.
+    pub(crate) fn start_as(command: &str, directory: &Path, words: &[String]) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut child = Command::new(program)
-            .arg("subject")
-            .arg(&options.directory)
-            .args(options.words())
+            .arg(command)
+            .arg(directory)
+            .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use wattkeep_persist::{LINE, Refused, Space, WORD};
+use wattkeep_persist::{LINE, Refused, Space, WORD, mutant};
 
 use super::VersionsError;
 use super::layout::{EPOCH_AT, Layout, Shape, UntrustedHeader, Word};
@@ -108,7 +108,9 @@ impl Area {
     /// Begins to write a version back, and names it in its object's word.
     pub(super) fn mark(&self, object: u64, word: Word) -> Result<(), VersionsError> {
         let slot = self.at + self.layout.slot_at(object, word.slot());
-        self.space.flush(slot, self.layout.shape.object_bytes as usize)?;
+        if !mutant::planted("version-never-flushed") {
+            self.space.flush(slot, self.layout.shape.object_bytes as usize)?;
+        }
         Ok(self.space.store(self.at + self.layout.word_at(object), word.0)?)
     }
 
@@ -124,7 +126,9 @@ impl Area {
 
     /// Makes everything of `epoch` persistent, at once. All of it was flushed.
     pub(super) fn commit(&self, epoch: u64) -> Result<(), VersionsError> {
-        self.space.fence();
+        if !mutant::planted("epoch-before-versions") {
+            self.space.fence();
+        }
         self.space.store(self.epoch_at(), epoch)?;
         Ok(self.space.persist(self.epoch_at(), WORD)?)
     }
