@@ -6,6 +6,7 @@
 //! - [`workload`]: seeded streams of reads and writes over any memory;
 //! - [`measure`]: alternating rounds, ratios with their spread, the JSON record of a figure;
 //! - [`figures`]: the figures we hold ourselves to, each beside its rival on this machine;
+//! - [`neighbour`]: a program that allocates beside a measurement;
 //! - [`chart`]: a drill's timeline as an SVG picture.
 //!
 //! Only [`figures`] knows stores, keepers and page faults: elsewhere a caller passes a
@@ -14,6 +15,7 @@
 pub mod chart;
 pub mod figures;
 pub mod measure;
+pub mod neighbour;
 pub mod spec;
 pub mod workload;
 

@@ -61,6 +61,11 @@ impl Rounds {
         self.theirs.push(theirs);
     }
 
+    /// Nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.ours.is_empty()
+    }
+
     /// Ours divided by theirs, round by round. A round without a finite ratio is left out.
     pub fn ratios(&self) -> Vec<f64> {
         let pairs = self.ours.iter().zip(&self.theirs);

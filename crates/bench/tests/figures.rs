@@ -42,6 +42,10 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
         "restore.bandwidth",
         "rivals.mmap.speed",
         "rivals.mmap.bytes",
+        "heap.contiguity.4",
+        "heap.contiguity.16",
+        "heap.contiguity.machine",
+        "heap.contiguity.conflicts",
         "bound.max_dirty",
     ]
     .map(String::from)

@@ -115,6 +115,8 @@ Examples:
     Drill(DrillArgs),
     #[command(hide = true)]
     DrillChild(DrillChildArgs),
+    #[command(hide = true)]
+    BenchNeighbour(BenchNeighbourArgs),
     /// Say which budget and battery a trace of writes needs
     #[command(after_help = "\
 Formats, recognised from what stands in the file, also within .gz, .xz and .zst:
@@ -350,6 +352,12 @@ pub(crate) struct DrillChildArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct BenchNeighbourArgs {
+    /// Of what it touches
+    pub(crate) seed: u64,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// What to measure
     #[arg(value_enum)]
@@ -388,6 +396,8 @@ pub(crate) enum BenchName {
     Ycsb,
     /// The kernel's own mmap
     Rivals,
+    /// The persistent heap
+    Heap,
     /// All of them
     All,
 }

@@ -62,6 +62,7 @@ fn run(command: Command, output: Output) -> Result<Answer, Failure> {
         Command::Policies(args) => policies::run(&args, output),
         Command::Record(args) => record::run(args, output),
         Command::Bench(args) => bench::run(&args, output),
+        Command::BenchNeighbour(args) => bench::neighbour(&args),
         Command::Completions(args) => Ok(commands::completions(args.shell)),
     }
 }

@@ -139,6 +139,12 @@ impl Mapping {
         unsafe { madvise(self.part(at, len).cast(), len, Advice::LinuxPopulateWrite) }
     }
 
+    /// Gives the memory of a range back. Private memory is zero afterwards.
+    pub fn give_back(&self, at: usize, len: usize) -> Result<()> {
+        // SAFETY: 3: a part, as asserted; 2: what others write there they may lose at any time.
+        unsafe { madvise(self.part(at, len).cast(), len, Advice::LinuxDontNeed) }
+    }
+
     /// Changes the access rights of the whole range.
     pub fn set_access(&self, access: Access) -> Result<()> {
         // SAFETY: 3; 2: losing write access can only fault.

@@ -7,19 +7,22 @@
 //! | `restore` | `restore.bandwidth`, `open.first_touch` |
 //! | `ycsb` | `ycsb.explicit.A` to `.F`, `ycsb.transparent.A` to `.F` |
 //! | `rivals` | `rivals.mmap.speed`, `rivals.mmap.bytes` |
+//! | `heap` | `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` |
 //!
-//! Every report ends with `bound.max_dirty`: the highest dirty count of its own runs against their
-//! budgets. The stores are made in a directory of their own, which is removed at the end.
+//! Every report of a benchmark with budgets ends with `bound.max_dirty`: the highest dirty count of its own
+//! runs against them. The stores are made in a directory of their own, which is removed at the end.
 //!
 //! Does not judge: a figure carries what it has to reach, and whether it does follows from it.
 
 mod bare;
+mod contiguity;
 mod dirty_limit;
 mod fault;
 mod kept;
 mod memory;
 mod meter;
 mod process;
+mod put_back;
 mod raw;
 mod restore;
 mod rivals;
@@ -37,7 +40,7 @@ use wattkeep::{KeeperPlace, PolicyName};
 use crate::measure::{Figure, Reach, Report, Rounds};
 
 /// The names that [`run`] knows, besides `all`.
-pub const NAMES: [&str; 5] = ["fault", "save", "restore", "ycsb", "rivals"];
+pub const NAMES: [&str; 6] = ["fault", "save", "restore", "ycsb", "rivals", "heap"];
 
 /// Share of the region that may be dirty: the paper's, for a battery a ninth of the DRAM's.
 const BUDGET_PERCENT: usize = 11;
@@ -59,6 +62,9 @@ pub struct Options {
     pub keeper: KeeperPlace,
     /// Which page is cleaned next.
     pub policy: PolicyName,
+    /// A program that calls [`crate::neighbour::process`] when it is run as `PROGRAM bench-neighbour SEED`:
+    /// what allocates beside a measurement. None: threads of this one do.
+    pub neighbour: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -70,6 +76,7 @@ impl Default for Options {
             quick: false,
             keeper: KeeperPlace::Process,
             policy: PolicyName::default(),
+            neighbour: None,
         }
     }
 }
@@ -171,6 +178,7 @@ struct Bench {
     warm_up: Duration,
     keeper: KeeperPlace,
     policy: PolicyName,
+    neighbour: Option<PathBuf>,
     quick: bool,
     /// The one figure to measure; all of the benchmark's where there is none.
     only: Option<String>,
@@ -197,6 +205,7 @@ impl Bench {
             warm_up: Duration::from_millis(warm_up_ms),
             keeper: options.keeper,
             policy: options.policy,
+            neighbour: options.neighbour.clone(),
             quick: options.quick,
             only: None,
             bounds: Rounds::default(),
@@ -210,8 +219,8 @@ impl Bench {
     }
 }
 
-/// Measures the figures of benchmark `name`, or of all. `fault` and `ycsb` also measure one figure
-/// alone, by its id.
+/// Measures the figures of benchmark `name`, or of all. `fault`, `ycsb` and `heap` also measure one
+/// figure alone, by its id.
 ///
 /// # Errors
 /// The name is unknown, a store fails, or the system refuses what a measurement needs.
@@ -224,7 +233,7 @@ pub fn run(name: &str, options: &Options) -> Result<Vec<Report>, BenchError> {
 
 fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
     let (benchmark, figure) = match name.split_once('.') {
-        Some((benchmark @ ("fault" | "ycsb"), _)) => (benchmark, Some(name.to_owned())),
+        Some((benchmark @ ("fault" | "ycsb" | "heap"), _)) => (benchmark, Some(name.to_owned())),
         _ => (name, None),
     };
     let measure = match benchmark {
@@ -233,6 +242,7 @@ fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
         "restore" => restore::run,
         "ycsb" => ycsb::run,
         "rivals" => rivals::run,
+        "heap" => |bench: &mut Bench| contiguity::run(bench),
         _ => return Err(BenchError::UnknownName { name: name.to_owned() }),
     };
     let mut bench = Bench { only: figure, ..Bench::new(options)? };
@@ -241,12 +251,9 @@ fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
     if report.figures.is_empty() {
         return Err(BenchError::UnknownName { name: name.to_owned() });
     }
-    report.figures.push(Figure::worst(
-        "bound.max_dirty",
-        "dirty budget",
-        "pages",
-        &bench.bounds,
-        &Reach::AtMost(1.0),
-    ));
+    if !bench.bounds.is_empty() {
+        let reach = Reach::AtMost(1.0);
+        report.figures.push(Figure::worst("bound.max_dirty", "dirty budget", "pages", &bench.bounds, &reach));
+    }
     Ok(report)
 }

@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use wattkeep_bench::figures::{self, BenchError, Options};
 
 use crate::answer::{Answer, Output};
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, BenchNeighbourArgs};
 use crate::failure::{Exit, Failure};
 use crate::progress;
 
 pub(crate) fn run(args: &BenchArgs, _output: Output) -> Result<Answer, Failure> {
-    let mut options = Options { policy: args.policy.into(), ..Options::default() };
+    let mut options =
+        Options { policy: args.policy.into(), neighbour: std::env::current_exe().ok(), ..Options::default() };
     if let Some(rounds) = args.rounds {
         options.rounds = rounds;
     }
@@ -45,4 +46,11 @@ pub(crate) fn run(args: &BenchArgs, _output: Output) -> Result<Answer, Failure> 
         None => Value::Null,
     };
     Ok(Answer::new(text.join("\n"), json))
+}
+
+/// A process that allocates beside a measurement, until its standard input ends.
+pub(crate) fn neighbour(args: &BenchNeighbourArgs) -> Result<Answer, Failure> {
+    wattkeep_bench::neighbour::process(args.seed)
+        .map_err(|error| Failure::new(Exit::System, format!("no memory: {error}; see 'free -h'")))?;
+    Ok(Answer::new(String::new(), Value::Null))
 }
