@@ -109,6 +109,7 @@ pub struct Keeper<D: Disk> {
     dirtied_before: u64,
     /// When the count of faults was last seen to rise, and the count.
     pub(super) last_fault: (Instant, u64),
+    /// What the SSD has done and the stages have not taken yet, oldest first.
     events: Vec<Event>,
 }
 
@@ -196,12 +197,16 @@ impl<D: Disk> Keeper<D> {
         Ok(moved)
     }
 
-    /// Takes what the SSD has done; waits for it as told.
+    /// Takes what the SSD has done, up to the first read; waits for it as told when nothing is left from
+    /// before. Filling the pages of one read takes half a millisecond: the next read is submitted, and
+    /// whoever waits for a page is heard, before the next one is filled.
     pub(super) fn reap(&mut self, wait: Wait) -> Result<bool, KeeperError> {
         let mut events = std::mem::take(&mut self.events);
+        let wait = if events.is_empty() { wait } else { Wait::No };
         let polled = self.store.poll(wait, &mut events);
-        let moved = !events.is_empty();
-        for event in events.drain(..) {
+        let reads = |event: &Event| matches!(event, Event::Read { .. });
+        let taken = events.iter().position(reads).map_or(events.len(), |read| read + 1);
+        for event in events.drain(..taken) {
             match event {
                 Event::Written { sequence, pages, .. } => {
                     self.acknowledged = sequence;
@@ -214,7 +219,7 @@ impl<D: Disk> Keeper<D> {
         }
         self.events = events;
         polled?;
-        Ok(moved)
+        Ok(taken > 0)
     }
 
     fn end_epoch(&mut self) -> Result<(), KeeperError> {

@@ -9,6 +9,8 @@ mod copier;
 pub mod cut;
 pub mod engine;
 pub mod fill;
+#[cfg(test)]
+mod fill_tests;
 pub mod intake;
 pub mod notices;
 pub mod opening;
