@@ -1,3 +1,31 @@
 //! A persistent heap: allocate, free, name roots, and find it all again.
+//!
+//! All that is needed to allocate lies in DRAM. The space holds the objects, and a compact log of which there
+//! are: one word an object, appended to a line that only this thread writes. [`Heap::open`] rebuilds the rest
+//! from it.
+//!
+//! An allocation passes `heap`, `cache`, `core`, `chunks`, `log`; the modules:
 
-pub mod supply;
+pub mod error;
+pub mod heap; // the door
+pub mod options;
+pub mod supply; // fresh pages, next to each other in physical memory
+
+mod cache; // what a thread has at hand
+mod chunks; // who has which chunk
+mod classes; // how sizes are rounded
+mod core; // what threads share
+mod free; // giving back
+mod layout; // where things lie in the space
+mod log; // what is persistent of it all
+mod open; // making a heap, and finding it again
+mod pages; // which pages are free
+mod publish; // for transactions
+mod record; // the words of the log
+mod roots; // names
+
+pub use error::HeapError;
+pub use heap::Heap;
+pub use options::Options;
+pub use publish::LANES;
+pub use roots::Root;

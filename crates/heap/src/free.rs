@@ -1,0 +1,175 @@
+//! Giving objects back: who may, and what is written about it.
+//!
+//! The slot of a chunk is claimed by an exchange, so of two threads that free the same object one is told.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cache::Cache;
+use crate::chunks::{CACHED, CAPACITY, FREE, POSITION_MIN, PUBLISHING, Place, RESERVED};
+use crate::classes::LARGE;
+use crate::core::Core;
+use crate::error::HeapError;
+use crate::log::Position;
+use crate::record::Record;
+
+/// Where the record of an allocated chunk is, or why it is none.
+#[inline]
+pub(crate) fn allocated(state: u32, at: u64) -> Result<Position, HeapError> {
+    if (POSITION_MIN..PUBLISHING).contains(&state) {
+        return Ok(Position(state));
+    }
+    Err(blame(state, at))
+}
+
+#[cold]
+pub(crate) fn blame(state: u32, at: u64) -> HeapError {
+    match state {
+        RESERVED => HeapError::WrongOwner { at, owner: "a transaction that has not published it" },
+        CAPACITY => HeapError::WrongOwner { at, owner: "volatile capacity" },
+        _ if (POSITION_MIN..PUBLISHING).contains(&state) => {
+            HeapError::WrongOwner { at, owner: "whoever allocated it durably" }
+        }
+        _ => HeapError::DoubleFree { at },
+    }
+}
+
+#[inline]
+fn claim(slot: &AtomicU32, from: u32, to: u32) -> bool {
+    slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+impl Core {
+    /// Frees an allocated object; durable on return.
+    #[inline]
+    pub(crate) fn free(&self, cache: &mut Cache, at: u64) -> Result<(), HeapError> {
+        let place = self.find(at)?;
+        if self.guard {
+            self.check_guard(at, place)?;
+        }
+        if place.class == LARGE {
+            return self.free_large(cache, at);
+        }
+        let segment = cache.room(self)?;
+        let slot = place.slot();
+        let position = allocated(slot.load(Ordering::Acquire), at)?;
+        if position.segment() != segment.index {
+            self.free_elsewhere(cache, slot, at)?;
+        } else if claim(slot, position.0, CACHED) {
+            if let Err(refused) = segment.erase(&self.space, position) {
+                slot.store(position.0, Ordering::Release);
+                return Err(refused.into());
+            }
+        } else {
+            return Err(HeapError::DoubleFree { at });
+        }
+        cache.keep(self, place.class, at);
+        Ok(())
+    }
+
+    /// Its record lies in a segment that others may compact.
+    fn free_elsewhere(&self, cache: &mut Cache, slot: &AtomicU32, at: u64) -> Result<(), HeapError> {
+        let segment = cache.segment.as_mut().expect("room was made");
+        loop {
+            let position = allocated(slot.load(Ordering::Acquire), at)?;
+            let _stripe = self.log.stripe(position.segment());
+            if !claim(slot, position.0, CACHED) {
+                continue;
+            }
+            if let Err(refused) = segment.write(&self.space, self.log.exclusion(position)) {
+                slot.store(position.0, Ordering::Release);
+                return Err(refused.into());
+            }
+            self.log.count_dead(position);
+            return Ok(());
+        }
+    }
+
+    #[cold]
+    fn free_large(&self, cache: &mut Cache, at: u64) -> Result<(), HeapError> {
+        let segment = cache.room_for(self, 3)?;
+        let _one_at_a_time = self.large_frees.lock().expect("no panic while it is held");
+        let place = self.find(at)?;
+        let (slot, run) = (place.slot(), place.cells().run());
+        loop {
+            let position = allocated(slot.load(Ordering::Acquire), at)?;
+            let run = Position(run.load(Ordering::Acquire));
+            let _stripes = self.log.stripes([position.segment(), run.segment()]);
+            if place.cells().run().load(Ordering::Acquire) != run.0 || !claim(slot, position.0, CACHED) {
+                continue;
+            }
+            let records = [position, run].map(|position| self.log.exclusion(position));
+            if let Err(refused) = segment.write_pair(&self.space, records) {
+                slot.store(position.0, Ordering::Release);
+                return Err(refused.into());
+            }
+            self.log.count_dead(position);
+            self.log.count_dead(run);
+            break;
+        }
+        self.drop_run(at, place.cells().pages());
+        Ok(())
+    }
+
+    /// Gives back a chunk that is not durable: a reservation, or capacity.
+    pub(crate) fn release(&self, cache: &mut Cache, at: u64, from: u32) -> Result<(), HeapError> {
+        let place = self.find(at)?;
+        if !claim(place.slot(), from, CACHED) {
+            return Err(blame(place.slot().load(Ordering::Acquire), at));
+        }
+        self.recycle(cache, at, place)
+    }
+
+    /// A cached chunk that no record speaks of can be given out again.
+    pub(crate) fn recycle(&self, cache: &mut Cache, at: u64, place: Place<'_>) -> Result<(), HeapError> {
+        if place.class == LARGE {
+            return self.give_up_run(cache, at, place);
+        }
+        cache.keep(self, place.class, at);
+        Ok(())
+    }
+
+    /// The guard word of the object is what it was.
+    pub(crate) fn check_guard(&self, at: u64, place: Place<'_>) -> Result<(), HeapError> {
+        let state = place.slot().load(Ordering::Acquire);
+        if state >= POSITION_MIN && self.space.load(self.guard_at(at, place))? != self.guard_word(at) {
+            return Err(HeapError::Overrun { at });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn guard_at(&self, at: u64, place: Place<'_>) -> usize {
+        (at + place.bytes() - 8) as usize
+    }
+
+    pub(crate) fn guard_word(&self, at: u64) -> u64 {
+        (at ^ self.id).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+    }
+
+    /// Writes what says that the chunk is allocated, and marks it so. Durable on return.
+    #[inline]
+    pub(crate) fn enter(&self, cache: &mut Cache, at: u64, place: Place<'_>) -> Result<(), HeapError> {
+        if self.guard {
+            self.write_guard(at, place)?;
+        }
+        let position = cache.room(self)?.write(&self.space, Record::Alloc { at })?;
+        place.slot().store(position.0, Ordering::Release);
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn write_guard(&self, at: u64, place: Place<'_>) -> Result<(), HeapError> {
+        let guard = self.guard_at(at, place);
+        self.space.store(guard, self.guard_word(at))?;
+        Ok(self.space.flush(guard, 8)?)
+    }
+
+    /// Undoes what came before a failed [`Self::enter`].
+    #[cold]
+    pub(crate) fn leave(&self, cache: &mut Cache, at: u64, place: Place<'_>) {
+        place.slot().store(CACHED, Ordering::Release);
+        // The first error is the one to report. A run whose record stays is found at the next open.
+        let _ = self.recycle(cache, at, place);
+    }
+}
+
+const _: () = assert!(FREE < POSITION_MIN && CACHED < POSITION_MIN);

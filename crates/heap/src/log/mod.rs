@@ -1,0 +1,219 @@
+//! The operation log: which chunks are allocated, and where their pages lie. All that is persistent of them.
+//!
+//! The log is segments of a page each: a header, then 504 words (see [`crate::record`]). A thread appends to
+//! its own segment, so threads share no line. The order of records means nothing: a record counts until
+//! another excludes it by its sequence and slot, or until it is overwritten in place. So threads need not
+//! agree on an order, and segments may be cleaned in any.
+//!
+//! Invariants:
+//! 1. A segment's sequence is never used twice.
+//! 2. Every slot of a segment was written in each of its passes before the next begins, so a word of the
+//!    right phase was written in this pass.
+//! 3. A slot that an appended record excluded is not used again in the same pass.
+//! 4. A segment that a thread holds open is not compacted; any other only under its stripe.
+//!
+//! The modules, in the order of a record's life:
+
+pub(crate) mod replay; // back into DRAM
+pub(crate) mod shelf; // segments to write to
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytemuck::Zeroable;
+use wattkeep_persist::{LINE, Refused, Space};
+
+use crate::layout::PAGE;
+use crate::record::{Record, SLOT_BITS};
+use shelf::Shelf;
+
+/// Words of a segment, the header's line among them.
+pub(crate) const SLOTS: u32 = (PAGE / 8) as u32;
+/// First slot that holds a record: the header has a line of its own.
+pub(crate) const SLOT_FIRST: u32 = (LINE / 8) as u32;
+/// Segments that a position can name.
+pub(crate) const SEGMENTS_MAX: usize = if cfg!(miri) { 1 << 8 } else { 1 << 22 };
+
+const _: () = assert!(SLOTS == 1 << SLOT_BITS);
+
+const STRIPES: usize = 64;
+
+/// What is known of a segment.
+#[derive(Zeroable)]
+#[repr(C)]
+pub(crate) struct Segment {
+    /// Its sequence, while it holds records.
+    seq: AtomicU64,
+    /// Its page in the space.
+    page: AtomicU32,
+    /// Records of chunks in it that no longer count. Changed under its stripe.
+    dead: AtomicU32,
+}
+
+/// The log of one heap.
+pub(crate) struct Log {
+    pub(crate) space: Arc<Space>,
+    segments: Box<[Segment]>,
+    stripes: Box<[Mutex<()>]>,
+    shelf: Mutex<Shelf>,
+}
+
+/// The place of a record: segment and slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Position(pub(crate) u32);
+
+impl Position {
+    pub(crate) fn new(segment: u32, slot: u32) -> Self {
+        Self(segment << SLOT_BITS | slot)
+    }
+
+    #[inline]
+    pub(crate) fn segment(self) -> u32 {
+        self.0 >> SLOT_BITS
+    }
+
+    #[inline]
+    pub(crate) fn slot(self) -> u32 {
+        self.0 & (SLOTS - 1)
+    }
+}
+
+/// A segment that one thread appends to.
+pub(crate) struct OpenSegment {
+    pub(crate) index: u32,
+    base: usize,
+    phase: bool,
+    /// The first slot that was not written in this pass.
+    next: u32,
+    /// Slots before it that hold nothing.
+    pads: Vec<u32>,
+}
+
+impl OpenSegment {
+    /// Slots that can be appended to.
+    pub(crate) fn room(&self) -> u32 {
+        SLOTS - self.next
+    }
+
+    /// Whether so many records can be appended; a single one may fill a gap.
+    #[inline]
+    pub(crate) fn has_room(&self, records: u32) -> bool {
+        self.room() >= records || (records == 1 && !self.pads.is_empty())
+    }
+
+    #[inline]
+    fn at(&self, slot: u32) -> usize {
+        self.base + slot as usize * 8
+    }
+
+    /// Writes the record to any slot that holds nothing. It is durable on return.
+    #[inline]
+    pub(crate) fn write(&mut self, space: &Space, record: Record) -> Result<Position, Refused> {
+        let slot = self.pads.last().copied().unwrap_or(self.next);
+        debug_assert!(slot < SLOTS, "room was made before");
+        let at = self.at(slot);
+        space.store(at, record.encode(false, self.phase))?;
+        space.flush(at, 8)?;
+        space.fence();
+        if self.pads.pop().is_none() {
+            self.next += 1;
+        }
+        Ok(Position::new(self.index, slot))
+    }
+
+    /// Appends without making it durable.
+    pub(crate) fn append(
+        &mut self,
+        space: &Space,
+        record: Record,
+        grouped: bool,
+    ) -> Result<Position, Refused> {
+        let slot = self.next;
+        space.store(self.at(slot), record.encode(grouped, self.phase))?;
+        self.next += 1;
+        Ok(Position::new(self.index, slot))
+    }
+
+    /// Begins to write back what was appended from this slot on.
+    pub(crate) fn flush_from(&self, space: &Space, slot: u32) -> Result<(), Refused> {
+        space.flush(self.at(slot), (self.next - slot) as usize * 8)
+    }
+
+    /// Appends two records in one line, so that one flush makes them durable.
+    pub(crate) fn write_pair(&mut self, space: &Space, records: [Record; 2]) -> Result<(), Refused> {
+        if self.next % 8 == 7 {
+            let at = self.at(self.next);
+            space.store(at, Record::Pad.encode(false, self.phase))?;
+            self.pads.push(self.next);
+            self.next += 1;
+        }
+        let at = self.at(self.next);
+        for record in records {
+            self.append(space, record, false)?;
+        }
+        space.persist(at, 16)
+    }
+
+    /// Overwrites the record there, which is this segment's: its slot holds nothing from now on.
+    #[inline]
+    pub(crate) fn erase(&mut self, space: &Space, position: Position) -> Result<(), Refused> {
+        debug_assert!(position.segment() == self.index, "one's own segment");
+        let at = self.at(position.slot());
+        space.store(at, Record::Pad.encode(false, self.phase))?;
+        space.flush(at, 8)?;
+        space.fence();
+        self.pads.push(position.slot());
+        Ok(())
+    }
+}
+
+impl Log {
+    /// A log without segments.
+    pub(crate) fn new(space: Arc<Space>) -> Self {
+        Self {
+            space,
+            segments: bytemuck::zeroed_slice_box(SEGMENTS_MAX),
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            shelf: Mutex::new(Shelf::default()),
+        }
+    }
+
+    #[inline]
+    fn segment(&self, index: u32) -> &Segment {
+        &self.segments[index as usize]
+    }
+
+    fn base(&self, index: u32) -> usize {
+        self.segment(index).page.load(Ordering::Relaxed) as usize * PAGE as usize
+    }
+
+    fn stripe_of(segment: u32) -> usize {
+        segment as usize % STRIPES
+    }
+
+    /// Keeps the segment from being compacted.
+    pub(crate) fn stripe(&self, segment: u32) -> MutexGuard<'_, ()> {
+        self.stripes[Self::stripe_of(segment)].lock().expect("no panic while it is held")
+    }
+
+    /// The same for two of them.
+    pub(crate) fn stripes(&self, segments: [u32; 2]) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
+        let [first, second] = segments.map(Self::stripe_of);
+        let low = self.stripe(first.min(second) as u32);
+        let high = (first != second).then(|| self.stripe(first.max(second) as u32));
+        (low, high)
+    }
+
+    /// What excludes the record at `position`. Under the stripe of its segment.
+    pub(crate) fn exclusion(&self, position: Position) -> Record {
+        let seq = self.segment(position.segment()).seq.load(Ordering::Relaxed);
+        Record::Exclude { seq, slot: position.slot() }
+    }
+
+    /// Counts a record that was excluded. Under the stripe of its segment.
+    pub(crate) fn count_dead(&self, position: Position) {
+        let dead = &self.segment(position.segment()).dead;
+        let now = dead.load(Ordering::Relaxed) + 1;
+        dead.store(now, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,171 @@
+//! Making a heap in a space, finding it again, making it longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use twox_hash::XxHash3_64;
+use wattkeep_persist::Space;
+
+use crate::core::Core;
+use crate::error::HeapError;
+use crate::layout::{
+    BLOCK, FLAG_GUARD, LANE_BYTES, LANES_AT, LOG_AREA_AT, PAGE, SPACE_MAX, SUPERBLOCK_COPIES, Superblock,
+    UntrustedSuperblock, VERSION,
+};
+use crate::options::Options;
+use crate::record::{LANES_MAX, Record, Word};
+
+/// Blocks that a heap needs for its log and its first objects.
+const BLOCKS_MIN: u64 = 2;
+
+/// The superblock of the space: that of the first copy that can be trusted.
+fn superblock(space: &Space) -> Result<Superblock, HeapError> {
+    let mut blank = true;
+    for at in SUPERBLOCK_COPIES {
+        if at as usize + size_of::<UntrustedSuperblock>() > space.len() {
+            return Ok(Superblock::Blank);
+        }
+        let copy: UntrustedSuperblock = space.read(at as usize)?;
+        match copy.judge() {
+            Superblock::Blank => {}
+            Superblock::Damaged => blank = false,
+            judged => return Ok(judged),
+        }
+    }
+    Ok(if blank { Superblock::Blank } else { Superblock::Damaged })
+}
+
+/// Nothing was ever made here.
+pub(crate) fn is_blank(space: &Space) -> Result<bool, HeapError> {
+    Ok(matches!(superblock(space)?, Superblock::Blank))
+}
+
+/// Where the first page of objects lies.
+fn pages_at(log_area_bytes: u64) -> u64 {
+    LOG_AREA_AT + log_area_bytes
+}
+
+/// See [`crate::Heap::create`].
+pub(crate) fn create(space: Arc<Space>, options: &Options) -> Result<Core, HeapError> {
+    match superblock(&space)? {
+        Superblock::Blank => {}
+        Superblock::Newer(found) => return Err(HeapError::NewerVersion { found, known: VERSION }),
+        Superblock::Valid(_) => return Err(HeapError::Exists),
+        Superblock::Damaged => return Err(HeapError::Damaged { what: "the superblock", at: 0 }),
+    }
+    let bytes = usable(&space)?;
+    let log_area_bytes = options
+        .log_area_bytes
+        .checked_next_multiple_of(PAGE)
+        .filter(|bytes| *bytes < SPACE_MAX)
+        .ok_or(HeapError::Options("the log area is larger than any space"))?;
+    let least = pages_at(log_area_bytes).next_multiple_of(BLOCK) + BLOCKS_MIN * BLOCK;
+    if bytes < least {
+        return Err(HeapError::TooSmall { bytes, least });
+    }
+    clear(&space, PAGE, LOG_AREA_AT)?;
+    let flags = if options.guard { FLAG_GUARD } else { 0 };
+    let block = UntrustedSuperblock::new(new_id(), flags, bytes, log_area_bytes);
+    for at in SUPERBLOCK_COPIES.into_iter().rev() {
+        space.write(at as usize, &block)?;
+        space.persist(at as usize, size_of_val(&block))?;
+    }
+    let core = Core::new(space, block.id, options.guard, log_area_bytes);
+    core.add_pages(bytes);
+    Ok(core)
+}
+
+/// What a heap can use of the space: whole pages.
+fn usable(space: &Space) -> Result<u64, HeapError> {
+    let bytes = space.len() as u64 / PAGE * PAGE;
+    if bytes > SPACE_MAX {
+        return Err(HeapError::SpaceTooLarge { bytes, most: SPACE_MAX });
+    }
+    Ok(bytes)
+}
+
+/// Makes bytes zero that are not.
+fn clear(space: &Space, from: u64, to: u64) -> Result<(), HeapError> {
+    let mut page = [0; PAGE as usize];
+    for at in (from..to).step_by(PAGE as usize) {
+        space.read_bytes(at as usize, &mut page)?;
+        if page.iter().any(|byte| *byte != 0) {
+            space.write_bytes(at as usize, &[0; PAGE as usize])?;
+            space.flush(at as usize, PAGE as usize)?;
+        }
+    }
+    space.fence();
+    Ok(())
+}
+
+/// An id that no other heap has: hashed from what the process knows of itself.
+fn new_id() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let random = RandomState::new().hash_one(MADE.fetch_add(1, Ordering::Relaxed));
+    XxHash3_64::oneshot(&random.to_le_bytes()).max(1)
+}
+
+/// See [`crate::Heap::open`].
+pub(crate) fn open(space: Arc<Space>) -> Result<Core, HeapError> {
+    let block = match superblock(&space)? {
+        Superblock::Valid(block) => block,
+        Superblock::Newer(found) => return Err(HeapError::NewerVersion { found, known: VERSION }),
+        Superblock::Blank => return Err(HeapError::NotAHeap),
+        Superblock::Damaged => return Err(HeapError::Damaged { what: "the superblock", at: 0 }),
+    };
+    let bytes = usable(&space)?;
+    if bytes < block.created_bytes {
+        return Err(HeapError::Truncated { created: block.created_bytes, now: bytes });
+    }
+    let core = Core::new(space, block.id, block.flags & FLAG_GUARD != 0, block.log_area_bytes);
+    core.add_pages(bytes);
+    let published = core.read_lanes()?;
+    let replayed = core.log.replay(&core.chunks, &mut core.lock_pages(), &published)?;
+    for (block, class) in replayed.blocks {
+        core.lock_bin(class).partial.insert(block);
+    }
+    *core.vacant.lock().expect("nobody else has it") = replayed.vacant;
+    core.mend_roots()?;
+    Ok(core)
+}
+
+/// See [`crate::Heap::grow`].
+pub(crate) fn grow(core: &Core, bytes: u64) -> Result<(), HeapError> {
+    if bytes > SPACE_MAX {
+        return Err(HeapError::SpaceTooLarge { bytes, most: SPACE_MAX });
+    }
+    core.space.grow(bytes as usize)?;
+    core.add_pages(usable(&core.space)?);
+    Ok(())
+}
+
+impl Core {
+    /// Makes pages up to `end` free that were never given out.
+    fn add_pages(&self, end: u64) {
+        let mut pages = self.lock_pages();
+        let known = self.end.load(Ordering::Relaxed).max(pages_at(self.log_area_bytes));
+        if end > known {
+            pages.give((known / PAGE) as u32, ((end - known) / PAGE) as u32);
+            self.end.store(end, Ordering::Relaxed);
+        }
+    }
+
+    /// How far each lane has published.
+    fn read_lanes(&self) -> Result<[u64; LANES_MAX as usize], HeapError> {
+        let mut published = [0; LANES_MAX as usize];
+        for (lane, published) in published.iter_mut().enumerate() {
+            let at = LANES_AT + lane as u64 * LANE_BYTES;
+            let word = self.space.load(at as usize)?;
+            *published = match Word::decode(word) {
+                Some(Word { record: Record::Published { tid }, .. }) => tid,
+                None if word == 0 => 0,
+                _ => return Err(HeapError::Damaged { what: "a lane", at }),
+            };
+            self.lane(lane as u32)?.published = *published;
+        }
+        Ok(published)
+    }
+}
+
+const _: () = assert!(size_of::<UntrustedSuperblock>() as u64 <= PAGE / 2);

@@ -1,0 +1,211 @@
+//! Named roots: where a program begins to look after a restart.
+//!
+//! A root is a word that points to an object, under a name, with the size and the type tag it was made for.
+//! The word is the transactions' to write. While [`Heap::persist_alloc`] links an object, the word holds its
+//! offset with the lowest bit set: until the object's record is durable, that is no object.
+
+use std::sync::MutexGuard;
+
+use wattkeep_persist::Ptr;
+
+use crate::core::Core;
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::layout::{ROOT_BYTES, ROOT_NAME_MAX, ROOT_SLOTS, ROOTS_AT, UntrustedRoot};
+
+/// Marks a word whose object may not be allocated yet.
+const PENDING: u64 = 1;
+
+/// A named root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Its name.
+    pub name: String,
+    /// Bytes of what it points to, as given when it was made.
+    pub size: u64,
+    /// What it points to, as given when it was made.
+    pub tag: u64,
+    /// The word that points there. Null until something is linked.
+    pub word: Ptr<u64>,
+}
+
+impl Core {
+    fn lock_roots(&self) -> MutexGuard<'_, ()> {
+        self.roots.lock().expect("no panic while it is held")
+    }
+
+    fn read_root(&self, slot: u64) -> Result<Option<Root>, HeapError> {
+        let at = ROOTS_AT + slot * ROOT_BYTES;
+        let root: UntrustedRoot = self.space.read(at as usize)?;
+        if root.check == 0 {
+            return Ok(None);
+        }
+        let name = root.trusted_name().ok_or(HeapError::Damaged { what: "a root", at })?;
+        Ok(Some(Root { name: name.to_owned(), size: root.size, tag: root.tag, word: Ptr::at(at) }))
+    }
+
+    pub(crate) fn roots(&self) -> Result<Vec<Root>, HeapError> {
+        let slots = (0..ROOT_SLOTS).map(|slot| self.read_root(slot));
+        slots.filter_map(Result::transpose).collect()
+    }
+
+    fn find_root(&self, name: &str) -> Result<Option<Root>, HeapError> {
+        Ok(self.roots()?.into_iter().find(|root| root.name == name))
+    }
+
+    fn add_root(&self, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
+        if name.is_empty() || name.len() > ROOT_NAME_MAX {
+            return Err(HeapError::RootName { bytes: name.len(), most: ROOT_NAME_MAX });
+        }
+        if self.find_root(name)?.is_some() {
+            return Err(HeapError::RootTaken { name: name.to_owned() });
+        }
+        for slot in 0..ROOT_SLOTS {
+            if self.read_root(slot)?.is_none() {
+                return self.write_root(slot, name, size, tag);
+            }
+        }
+        Err(HeapError::RootsFull { slots: ROOT_SLOTS as usize })
+    }
+
+    /// Everything before the check that makes it a root.
+    fn write_root(&self, slot: u64, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
+        let at = (ROOTS_AT + slot * ROOT_BYTES) as usize;
+        let root = UntrustedRoot::new(name, size, tag);
+        self.space.write(at, &UntrustedRoot { check: 0, ..root })?;
+        self.space.persist(at, ROOT_BYTES as usize)?;
+        self.space.store(at + 8, root.check)?;
+        self.space.persist(at + 8, 8)?;
+        Ok(Root { name: name.to_owned(), size, tag, word: Ptr::at(at as u64) })
+    }
+
+    /// Finishes or takes back links that a cut interrupted.
+    pub(crate) fn mend_roots(&self) -> Result<(), HeapError> {
+        for root in self.roots()? {
+            let at = root.word.offset() as usize;
+            let word = self.space.load(at)?;
+            if word & PENDING != 0 {
+                let object = word & !PENDING;
+                let linked = self.chunks.find(object).is_some_and(|place| {
+                    place.slot().load(std::sync::atomic::Ordering::Acquire) >= crate::chunks::POSITION_MIN
+                });
+                self.space.store(at, if linked { object } else { 0 })?;
+                self.space.persist(at, 8)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Heap {
+    /// The root of this name.
+    ///
+    /// # Errors
+    /// A damaged root.
+    pub fn root(&self, name: &str) -> Result<Option<Root>, HeapError> {
+        self.core.find_root(name)
+    }
+
+    /// All roots.
+    ///
+    /// # Errors
+    /// A damaged root.
+    pub fn roots(&self) -> Result<Vec<Root>, HeapError> {
+        self.core.roots()
+    }
+
+    /// The root of this name, if it was made with this size and type tag.
+    ///
+    /// # Errors
+    /// There is none, or it was made for something else.
+    pub fn open_root(&self, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
+        let root = self.root(name)?.ok_or_else(|| HeapError::RootMissing { name: name.to_owned() })?;
+        if (root.size, root.tag) != (size, tag) {
+            let recorded = (root.size, root.tag);
+            return Err(HeapError::RootMismatch { name: root.name, recorded, wanted: (size, tag) });
+        }
+        Ok(root)
+    }
+
+    /// Makes a root that points nowhere yet; durable on return.
+    ///
+    /// # Errors
+    /// The name is taken or impossible, or there is no place.
+    pub fn create_root(&self, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
+        let _roots = self.core.lock_roots();
+        self.core.add_root(name, size, tag)
+    }
+
+    /// [`Self::open_root`], or [`Self::create_root`] where there is none.
+    ///
+    /// # Errors
+    /// As both.
+    pub fn open_or_create_root(&self, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
+        match self.open_root(name, size, tag) {
+            Err(HeapError::RootMissing { .. }) => self.create_root(name, size, tag),
+            opened => opened,
+        }
+    }
+
+    /// Removes a root. What it points to stays.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn remove_root(&self, name: &str) -> Result<(), HeapError> {
+        let _roots = self.core.lock_roots();
+        let root = self.root(name)?.ok_or_else(|| HeapError::RootMissing { name: name.to_owned() })?;
+        let check = root.word.offset() as usize + 8;
+        self.core.space.store(check, 0)?;
+        self.core.space.persist(check, 8)?;
+        Ok(())
+    }
+
+    /// Allocates an object, and links it to a root in the same step: after a cut it is there and linked, or
+    /// not there. A root that is not there is made, with the object's size and tag 0.
+    ///
+    /// # Errors
+    /// As [`Self::alloc`]; the root points to something already, or was made for another size.
+    pub fn persist_alloc(&self, bytes: u64, root: Option<&str>) -> Result<u64, HeapError> {
+        let Some(name) = root else {
+            return self.alloc(bytes);
+        };
+        let _roots = self.core.lock_roots();
+        let root = match self.root(name)? {
+            Some(root) if root.size != bytes => {
+                let (recorded, wanted) = ((root.size, root.tag), (bytes, root.tag));
+                return Err(HeapError::RootMismatch { name: root.name, recorded, wanted });
+            }
+            Some(root) => root,
+            None => self.core.add_root(name, bytes, 0)?,
+        };
+        let space = &self.core.space;
+        let word = root.word.offset() as usize;
+        if space.load(word)? != 0 {
+            return Err(HeapError::RootTaken { name: root.name });
+        }
+        let reserved = self.reserve(bytes)?;
+        let linked = space
+            .store(word, reserved | PENDING)
+            .and_then(|()| space.persist(word, 8))
+            .map_err(HeapError::from)
+            .and_then(|()| self.commit(reserved));
+        match linked {
+            Ok(()) => {
+                space.store(word, reserved)?;
+                space.persist(word, 8)?;
+                Ok(reserved)
+            }
+            Err(error) => {
+                // The first error is the one to report; what stays of this is mended at the next open.
+                let _ = space.store(word, 0).and_then(|()| space.persist(word, 8));
+                let _ = self.cancel(reserved);
+                Err(error)
+            }
+        }
+    }
+
+    /// A reservation becomes an allocation.
+    fn commit(&self, at: u64) -> Result<(), HeapError> {
+        crate::cache::with(&self.core, |cache| self.core.enter(cache, at, self.core.find(at)?))
+    }
+}
