@@ -2,7 +2,8 @@
 //! and how much memory is free.
 //!
 //! The words are those of the kernel's "Transparent Hugepage Support": `enabled` holds for private memory,
-//! one value per size, of which `inherit` means the value for all. Reads `/sys` and `/proc`; changes nothing.
+//! `shmem_enabled` for shared, one value per size, of which `inherit` means the value for all. Reads `/sys`
+//! and `/proc`; changes nothing.
 
 use std::fs;
 use std::path::Path;
@@ -12,19 +13,24 @@ const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
 /// Sizes in bytes, ascending, that private memory comes in where [`crate::map::Mapping::take_large_pieces`]
 /// asked for it. None of a kernel without them.
 pub fn sizes_on_request() -> Vec<usize> {
-    sizes_in(Path::new(SETTINGS))
+    sizes_in(Path::new(SETTINGS), "enabled", &["always", "madvise"])
 }
 
-fn sizes_in(settings: &Path) -> Vec<usize> {
-    let for_all = chosen(&settings.join("enabled"));
+/// The same of shared memory.
+pub fn shared_sizes_on_request() -> Vec<usize> {
+    sizes_in(Path::new(SETTINGS), "shmem_enabled", &["always", "within_size", "advise", "force"])
+}
+
+fn sizes_in(settings: &Path, name: &str, allowing: &[&str]) -> Vec<usize> {
+    let for_all = chosen(&settings.join(name));
     let Ok(entries) = fs::read_dir(settings) else { return Vec::new() };
     let mut sizes: Vec<usize> = entries
         .filter_map(|entry| {
-            let name = entry.ok()?.file_name();
-            let kib: usize = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
-            let here = chosen(&settings.join(&name).join("enabled"));
-            let valid = if here.as_deref() == Some("inherit") { &for_all } else { &here };
-            matches!(valid.as_deref(), Some("always" | "madvise")).then_some(kib << 10)
+            let size = entry.ok()?.file_name();
+            let kib: usize = size.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let here = chosen(&settings.join(&size).join(name))?;
+            let valid = if here == "inherit" { for_all.as_deref()? } else { &here };
+            allowing.contains(&valid).then_some(kib << 10)
         })
         .collect();
     sizes.sort_unstable();
@@ -67,10 +73,15 @@ mod tests {
         write("hugepages-16kB/enabled", "[always] inherit madvise never\n");
         write("hugepages-8kB/shmem_enabled", "always inherit within_size advise [never]\n");
         write("khugepaged/defrag", "1\n");
-        assert_eq!(sizes_in(settings.path()), [16 << 10, 64 << 10, 2 << 20]);
+        let private = || sizes_in(settings.path(), "enabled", &["always", "madvise"]);
+        assert_eq!(private(), [16 << 10, 64 << 10, 2 << 20]);
         write("enabled", "always madvise [never]\n");
-        assert_eq!(sizes_in(settings.path()), [16 << 10, 64 << 10]);
-        assert_eq!(sizes_in(&settings.path().join("nowhere")), []);
+        assert_eq!(private(), [16 << 10, 64 << 10]);
+        let shared = || sizes_in(settings.path(), "shmem_enabled", &["always", "advise"]);
+        assert_eq!(shared(), []);
+        write("hugepages-8kB/shmem_enabled", "always inherit within_size [advise] never\n");
+        assert_eq!(shared(), [8 << 10]);
+        assert_eq!(sizes_in(&settings.path().join("nowhere"), "enabled", &["always"]), []);
     }
 
     #[test]

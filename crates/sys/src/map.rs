@@ -6,7 +6,7 @@
 //! # Safety
 //!
 //! 1. A mapping is created at an address the kernel chose, or with MAP_FIXED_NOREPLACE: it never
-//!    replaces another one.
+//!    replaces another one, but for one that was made a moment ago to reserve its range.
 //! 2. Whoever dereferences a pointer into it keeps the mapping alive, stays inside its length, and
 //!    uses atomics or raw copies for bytes that others write.
 //! 3. Changing access rights or advice affects only this mapping's own range.
@@ -64,6 +64,15 @@ impl Mapping {
         let start =
             unsafe { mmap(with_exposed_provenance_mut(address), len, access.prot(), flags, memory, 0)? };
         Ok(Self { start: start.cast(), len })
+    }
+
+    /// Maps the first `len` bytes of `memory` at a multiple of `align`, a power of two.
+    pub fn aligned(memory: impl AsFd, len: usize, align: usize, access: Access) -> Result<Self> {
+        let reserved = Self::private(len, align)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: 1: takes the place of a range that was reserved for it, and that nobody else knows.
+        unsafe { mmap(reserved.start.cast(), len, access.prot(), flags, memory, 0)? };
+        Ok(reserved)
     }
 
     /// Maps `len` bytes of private memory, all zero, at a multiple of `align`, a power of two.
@@ -131,6 +140,12 @@ impl Mapping {
     pub fn take_large_pieces(&self, at: usize, len: usize) -> Result<()> {
         // SAFETY: 3: a part, as asserted.
         unsafe { madvise(self.part(at, len).cast(), len, Advice::LinuxHugepage) }
+    }
+
+    /// Brings the pages of a range into memory, as loads do (Linux 5.14).
+    pub fn populate_readable(&self, at: usize, len: usize) -> Result<()> {
+        // SAFETY: 3: a part, as asserted.
+        unsafe { madvise(self.part(at, len).cast(), len, Advice::LinuxPopulateRead) }
     }
 
     /// Brings the pages of a range into memory, writable, without storing to them (Linux 5.14).

@@ -47,6 +47,14 @@ unsafe impl Backing for Region {
         self.0.end_write(at, len);
     }
 
+    fn piece(&self, at_least: usize) -> Option<usize> {
+        self.0.piece(at_least)
+    }
+
+    fn populate(&self, at: usize, len: usize) -> Result<bool, Refused> {
+        Ok(self.0.populate(at, len))
+    }
+
     fn grow(&self, bytes: usize) -> Result<(), Refused> {
         if bytes <= Region::len(self) {
             return Ok(());

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use wattkeep_sys::map::{Access, Mapping};
 use wattkeep_sys::uffd;
 
+use super::ahead::Ahead;
 use super::announce::Unpinned;
 use super::grant::{Outcome, Tracked};
 use super::guard::Guard;
@@ -35,6 +36,8 @@ pub struct Region {
     entry: usize,
     monitor: Option<Monitor>,
     mapping: Option<Mapping>,
+    /// Explicit regions have one.
+    ahead: Option<Ahead>,
 }
 
 // SAFETY: 1: the pointer is owned by the region, and `Tracked` is shared between threads anyway.
@@ -83,6 +86,10 @@ impl Region {
             fault::prepare_reports(signal)?;
         }
         let mapping = Self::map(&reply, &memory, mode, &request.name)?;
+        let ahead = match reply.tracking {
+            Tracking::Explicit => Some(Ahead::of(&memory, mapping.len())?),
+            _ => None,
+        };
         let words = Words::map(&words, reply.reserve_pages)?;
         let guard = Self::guard(&reply, &mapping, mode)?;
         let fds: Vec<_> = guard.descriptor().into_iter().collect();
@@ -111,7 +118,7 @@ impl Region {
         };
         let name = request.name.clone();
         session.regions_open.fetch_add(1, Ordering::SeqCst);
-        Ok(Self { session, name, index: reply.index, tracked, entry, monitor, mapping: Some(mapping) })
+        Ok(Self { session, name, index: reply.index, tracked, entry, monitor, mapping: Some(mapping), ahead })
     }
 
     fn map(
@@ -251,6 +258,23 @@ impl Region {
                 Ok(())
             }
         }
+    }
+
+    /// Brings whole pages into memory together that nobody ever stored to, in large pieces where the
+    /// machine allows them. Reading them finds zeros; stores are announced as ever. `false`: not these
+    /// pages, or not in this region, and each comes with its first access.
+    ///
+    /// Panics when the range leaves the region.
+    pub fn populate(&self, offset: usize, len: usize) -> bool {
+        let (Some(ahead), Some(mapping)) = (&self.ahead, &self.mapping) else { return false };
+        let (first, end) = self.pages_of(offset, len);
+        let (at, end) = (first as usize * PAGE_SIZE, end as usize * PAGE_SIZE);
+        ahead.populate(mapping, &self.tracked().words, at, end - at)
+    }
+
+    /// The least size of pieces, from `at_least` bytes on, in which [`Self::populate`] brings pages in.
+    pub fn piece(&self, at_least: usize) -> Option<usize> {
+        self.ahead.as_ref().and_then(|_| Ahead::piece(at_least))
     }
 
     /// Makes sure that `len` bytes at `offset` are in memory, so that a system call can read them while
