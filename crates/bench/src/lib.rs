@@ -4,6 +4,8 @@
 //!
 //! - [`spec`]: the name a person types becomes a workload's specification;
 //! - [`workload`]: seeded streams of reads and writes over any memory;
+//! - [`sps`]: swaps of strings, by every scheme of fault tolerance;
+//! - [`energy`]: a simulated cache and memory, and what accesses to it cost;
 //! - [`measure`]: alternating rounds, ratios with their spread, the JSON record of a figure;
 //! - [`figures`]: the figures we hold ourselves to, each beside its rival on this machine;
 //! - [`neighbour`]: a program that allocates beside a measurement;
@@ -13,10 +15,12 @@
 //! [`workload::Memory`] in.
 
 pub mod chart;
+pub mod energy;
 pub mod figures;
 pub mod measure;
 pub mod neighbour;
 pub mod spec;
+pub mod sps;
 pub mod workload;
 
 pub use spec::{WorkloadSpec, YcsbMix};

@@ -281,6 +281,17 @@ impl Space {
         Ok(Window { space: self, at, len })
     }
 
+    /// Says that `len` bytes at `at` will soon be stored to: their lines come into the cache meanwhile. A hint;
+    /// bytes outside of the space are left out.
+    #[inline]
+    pub fn prefetch_to_write(&self, at: usize, len: usize) {
+        if self.check(at, len).is_ok() {
+            (at / LINE * LINE..at + len).step_by(LINE).for_each(|line| {
+                lines::prefetch_to_write(self.start.wrapping_add(line));
+            });
+        }
+    }
+
     /// Begins to write back the lines of `len` bytes at `at`: they are durable behind the next fence.
     ///
     /// # Errors

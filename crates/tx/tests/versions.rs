@@ -1,7 +1,7 @@
 //! Versioned objects after cuts at every store, and with every kind of loss that a cache allows.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use wattkeep_persist::{Anonymous, Domain, DomainKind, Refused, Space};
 use wattkeep_sim::cache::{Dimm, Event, Rewind, Step};
@@ -65,7 +65,7 @@ fn story(dimm: &Dimm, versions: Versions, persistence: Persistence, seed: u64) -
     drop(VersionedObjects::create(space, AT, &shape(versions), persistence).expect("made"));
     let rewind = dimm.before();
     let (space, cache) = dimm.boot();
-    let objects = VersionedObjects::open(space, AT, persistence).expect("opened");
+    let mut objects = VersionedObjects::open(space, AT, persistence).expect("opened");
     let mut random = Random::new(seed);
     let mut state = values(&objects);
     let mut states = vec![state.clone()];
@@ -131,7 +131,7 @@ fn reopen(dimm: &Dimm, versions: Versions, may_be: &[Vec<u64>]) -> Result<(), St
     let (space, _) = dimm.boot();
     let open =
         |space| VersionedObjects::open(space, AT, Persistence::Each).map_err(|error| error.to_string());
-    let objects = open(space.clone())?;
+    let mut objects = open(space.clone())?;
     assert_eq!(objects.shape(), shape(versions));
     let mut found = values(&objects);
     if !may_be.contains(&found) {
@@ -200,7 +200,7 @@ fn fresh(versions: Versions, persistence: Persistence) -> VersionedObjects {
     VersionedObjects::create(space, AT, &shape(versions), persistence).expect("made")
 }
 
-fn write(objects: &VersionedObjects, object: u64, value: u64) {
+fn write(objects: &mut VersionedObjects, object: u64, value: u64) {
     let mut operation = objects.operation().expect("nothing failed");
     operation.write(object, &bytes_of(value)).expect("written");
     operation.commit().expect("committed");
@@ -209,8 +209,8 @@ fn write(objects: &VersionedObjects, object: u64, value: u64) {
 #[test]
 fn an_operation_that_is_dropped_or_panics_changes_nothing() {
     for persistence in [Persistence::Each, BY_HAND, Persistence::Decoupled(Pace::default())] {
-        let objects = fresh(Versions::Three, persistence);
-        write(&objects, 0, 1);
+        let mut objects = fresh(Versions::Three, persistence);
+        write(&mut objects, 0, 1);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let mut operation = objects.operation().expect("nothing failed");
             operation.write(0, &bytes_of(2)).expect("written");
@@ -223,7 +223,7 @@ fn an_operation_that_is_dropped_or_panics_changes_nothing() {
         }));
         assert!(panicked.is_err());
         assert_eq!(values(&objects), [1, 0, 0, 0, 0]);
-        write(&objects, 1, 4);
+        write(&mut objects, 1, 4);
         objects.sync().expect("persistent");
         assert_eq!(values(&objects), [1, 4, 0, 0, 0]);
         assert_eq!(objects.behind(), 0);
@@ -234,16 +234,16 @@ fn an_operation_that_is_dropped_or_panics_changes_nothing() {
 fn persistence_stays_behind_no_further_and_begins_no_more_rounds_than_it_may() {
     for versions in [Versions::Two, Versions::Three] {
         let pace = Pace { threshold: 0.25, behind_max: 7 };
-        let objects = fresh(versions, Persistence::ByHand(pace));
+        let mut objects = fresh(versions, Persistence::ByHand(pace));
         for value in 1..=100 {
-            write(&objects, value % OBJECTS, value);
+            write(&mut objects, value % OBJECTS, value);
             assert!(objects.behind() <= 7);
             objects.persist_some(usize::MAX).expect("persisted");
         }
         assert_eq!(objects.done(), (100, 25), "{versions:?}");
         // Nobody persists any more: the bound takes over.
         for value in 101..=200 {
-            write(&objects, value % OBJECTS, value);
+            write(&mut objects, value % OBJECTS, value);
             assert!(objects.behind() <= 7);
         }
         assert_eq!(values(&objects), [200, 196, 197, 198, 199]);
@@ -255,13 +255,14 @@ fn a_thread_persists_what_operations_leave_behind() {
     for versions in [Versions::Two, Versions::Three] {
         let space = Arc::new(Space::new(Arc::new(Anonymous::new(BYTES)), Domain::adr()));
         let pace = Persistence::Decoupled(Pace { threshold: 1.0, behind_max: 64 });
-        let objects = VersionedObjects::create(space.clone(), AT, &shape(versions), pace).expect("made");
-        let (objects, threads) = (&objects, 3);
+        let made = VersionedObjects::create(space.clone(), AT, &shape(versions), pace).expect("made");
+        let (objects, threads) = (&Mutex::new(made), 3);
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 scope.spawn(move || {
                     for round in 0..500 {
                         // Both objects of an operation hold the same value, always.
+                        let mut objects = objects.lock().expect("nobody panics");
                         let mut operation = objects.operation().expect("nothing failed");
                         let (mut one, mut two) = ([0; OBJECT_BYTES], [0; OBJECT_BYTES]);
                         operation.read(0, &mut one).expect("read");
@@ -276,8 +277,9 @@ fn a_thread_persists_what_operations_leave_behind() {
                 });
             }
         });
+        let mut objects = objects.lock().expect("nobody panics");
         objects.sync().expect("persistent");
-        let before = values(objects);
+        let before = values(&objects);
         assert_eq!(before[0], before[1]);
         let again = VersionedObjects::open(space, AT, Persistence::Each).expect("opened");
         assert_eq!(values(&again), before);
@@ -286,7 +288,7 @@ fn a_thread_persists_what_operations_leave_behind() {
 
 #[test]
 fn what_cannot_be_is_refused_with_its_reason() {
-    let objects = fresh(Versions::Three, Persistence::Each);
+    let mut objects = fresh(Versions::Three, Persistence::Each);
     let mut operation = objects.operation().expect("nothing failed");
     let no_object = VersionsError::NoObject { object: OBJECTS, objects: OBJECTS };
     assert_eq!(operation.write(OBJECTS, &bytes_of(1)), Err(no_object));
@@ -316,10 +318,11 @@ fn what_cannot_be_is_refused_with_its_reason() {
 fn damaged_words_are_refused_or_believed_but_never_followed_out_of_the_objects() {
     for bit in 0..64 {
         let space = Arc::new(Space::new(Arc::new(Anonymous::new(BYTES)), Domain::Battery));
-        let objects = VersionedObjects::create(space.clone(), AT, &shape(Versions::Three), Persistence::Each)
-            .expect("made");
-        write(&objects, 0, 1);
-        write(&objects, 0, 2);
+        let mut objects =
+            VersionedObjects::create(space.clone(), AT, &shape(Versions::Three), Persistence::Each)
+                .expect("made");
+        write(&mut objects, 0, 1);
+        write(&mut objects, 0, 2);
         drop(objects);
         let word_at = AT + 128;
         space.store(word_at, space.load(word_at).expect("a word") ^ 1 << bit).expect("stored");

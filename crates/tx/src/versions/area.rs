@@ -105,6 +105,12 @@ impl Area {
         Ok(self.space.write_bytes(self.at + self.layout.slot_at(object, slot), bytes)?)
     }
 
+    /// A version will soon be written: its lines are on their way meanwhile.
+    pub(super) fn expect_write(&self, object: u64, slot: u8) {
+        let at = self.at + self.layout.slot_at(object, slot);
+        self.space.prefetch_to_write(at, self.layout.shape.object_bytes as usize);
+    }
+
     /// Begins to write a version back, and names it in its object's word.
     pub(super) fn mark(&self, object: u64, word: Word) -> Result<(), VersionsError> {
         let slot = self.at + self.layout.slot_at(object, word.slot());
@@ -117,11 +123,6 @@ impl Area {
     /// Begins to write the line of an object's word back.
     pub(super) fn flush_word(&self, object: u64) -> Result<(), VersionsError> {
         Ok(self.space.flush(self.at + self.layout.word_at(object), WORD)?)
-    }
-
-    /// What this thread flushed is durable before what anyone stores behind it.
-    pub(super) fn fence(&self) {
-        self.space.fence();
     }
 
     /// Makes everything of `epoch` persistent, at once. All of it was flushed.

@@ -48,6 +48,16 @@ pub enum VersionsError {
     Thread(String),
 }
 
+impl VersionsError {
+    /// The same, as the answer to everything that follows.
+    pub(super) fn into_final(self) -> Self {
+        match self {
+            Self::Space(refused) => Self::Failed(refused),
+            error => error,
+        }
+    }
+}
+
 impl fmt::Display for VersionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -25,8 +25,9 @@ mod area; // every store, flush and fence
 mod error;
 mod layout; // where everything lies, and the words
 mod objects;
-mod round; // a sealed epoch becomes persistent
-mod thread; // by a thread of its own
+mod persister; // who makes a sealed epoch persistent
+mod round; // how
+mod thread; // beside the operations
 mod writer; // the open epoch: operations, and how to undo one // the door
 
 pub use error::VersionsError;

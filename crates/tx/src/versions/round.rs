@@ -3,8 +3,7 @@
 //! Invariant: at most one epoch is sealed and not persistent. Nobody writes the versions of a sealed epoch,
 //! so a round may run beside the operations of the next one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use wattkeep_persist::{LINE, WORD};
 
@@ -67,127 +66,75 @@ pub(super) struct Written {
 
 /// The versions of the sealed epoch, and how many of them were marked.
 pub(super) struct Round {
+    area: Arc<Area>,
+    epoch: u64,
     written: Vec<Written>,
     marked: usize,
     /// By lines of words: the epoch that flushed it last, so that each is flushed once.
     flushed: Vec<u64>,
-}
-
-/// What operations and rounds share. The writer's lock is taken before the round's, never after.
-pub(super) struct Rounds {
-    pub(super) area: Area,
-    round: Mutex<Round>,
-    sealed: AtomicU64,
-    persistent: AtomicU64,
-    failed: OnceLock<VersionsError>,
+    /// The last epoch that no crash can take back.
+    persistent: u64,
 }
 
 const WORDS_PER_LINE: usize = LINE / WORD;
 
-impl Rounds {
-    pub(super) fn new(area: Area) -> Result<Self, VersionsError> {
+impl Round {
+    pub(super) fn new(area: Arc<Area>) -> Result<Self, VersionsError> {
         let epoch = area.epoch()?;
         let lines = (area.layout.shape.objects as usize).div_ceil(WORDS_PER_LINE);
-        let round = Round { written: Vec::new(), marked: 0, flushed: vec![0; lines] };
-        Ok(Self {
-            area,
-            round: round.into(),
-            sealed: epoch.into(),
-            persistent: epoch.into(),
-            failed: OnceLock::new(),
-        })
+        let flushed = vec![0; lines];
+        Ok(Self { area, epoch, written: Vec::new(), marked: 0, flushed, persistent: epoch })
     }
 
-    fn round(&self) -> MutexGuard<'_, Round> {
-        // Whoever panicked in a round left it as it was: an epoch that is not persistent yet.
-        self.round.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The epoch whose versions are being persisted, or were last.
-    pub(super) fn sealed(&self) -> u64 {
-        self.sealed.load(Ordering::Acquire)
-    }
-
-    /// The last epoch that no crash can take back.
     pub(super) fn persistent(&self) -> u64 {
-        self.persistent.load(Ordering::Acquire)
+        self.persistent
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        self.persistent() == self.sealed()
-    }
-
-    /// Hands the versions of the next epoch over. The caller gets an empty list back, and saw
-    /// [`Self::is_idle`].
-    pub(super) fn seal(&self, written: &mut Vec<Written>) {
-        let mut round = self.round();
-        assert!(self.is_idle(), "an epoch is sealed while another is");
-        round.written.clear();
-        round.marked = 0;
-        std::mem::swap(&mut round.written, written);
-        self.sealed.fetch_add(1, Ordering::SeqCst);
+    /// Takes the versions of the next epoch. The one before is persistent.
+    pub(super) fn begin(&mut self, written: Vec<Written>) {
+        assert!(self.persistent == self.epoch, "an epoch is sealed while another is");
+        self.epoch += 1;
+        self.written = written;
+        self.marked = 0;
     }
 
     /// Persists up to `versions_max` versions of the sealed epoch, and commits it after the last one.
-    /// Whether no epoch is left.
-    pub(super) fn persist_some(&self, versions_max: usize) -> Result<bool, VersionsError> {
-        self.check()?;
-        if self.is_idle() {
+    /// Whether nothing is left to do.
+    pub(super) fn go_on(&mut self, versions_max: usize) -> Result<bool, VersionsError> {
+        if self.persistent == self.epoch {
             return Ok(true);
         }
-        self.persist_more(versions_max).inspect_err(|error| self.fail(error))
-    }
-
-    /// Persists the sealed epoch, if there is one.
-    pub(super) fn finish(&self) -> Result<(), VersionsError> {
-        self.persist_some(usize::MAX).map(|_| ())
-    }
-
-    fn persist_more(&self, versions_max: usize) -> Result<bool, VersionsError> {
-        let mut round = self.round();
-        if self.is_idle() {
-            return Ok(true);
+        if self.mark_some(versions_max)? {
+            self.area.commit(self.epoch)?;
+            self.persistent = self.epoch;
         }
-        let end = round.written.len().min(round.marked.saturating_add(versions_max));
-        for written in &round.written[round.marked..end] {
+        Ok(self.persistent == self.epoch)
+    }
+
+    /// Flushes up to `versions_max` versions and the words that name them; whether it was the last of them.
+    fn mark_some(&mut self, versions_max: usize) -> Result<bool, VersionsError> {
+        let end = self.written.len().min(self.marked.saturating_add(versions_max));
+        for written in &self.written[self.marked..end] {
             self.area.mark(written.object, written.word)?;
         }
-        round.marked = end;
-        if end < round.written.len() {
-            // Another thread may go on, and its fence orders only what it flushed itself.
-            self.area.fence();
+        self.marked = end;
+        if end < self.written.len() {
             return Ok(false);
         }
-        let epoch = self.sealed();
-        round.flush_words(&self.area, epoch)?;
-        self.area.commit(epoch)?;
-        self.persistent.store(epoch, Ordering::Release);
+        for written in &self.written {
+            let flushed = &mut self.flushed[written.object as usize / WORDS_PER_LINE];
+            if *flushed != self.epoch {
+                *flushed = self.epoch;
+                self.area.flush_word(written.object)?;
+            }
+        }
         Ok(true)
     }
 
-    /// Everything failed before.
-    pub(super) fn check(&self) -> Result<(), VersionsError> {
-        self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
-    }
-
-    /// A refusal is final: what is persistent is no longer known to grow.
-    pub(super) fn fail(&self, error: &VersionsError) {
-        let _ = self.failed.set(match error {
-            VersionsError::Space(refused) => VersionsError::Failed(refused.clone()),
-            error => error.clone(),
-        });
-    }
-}
-
-impl Round {
-    fn flush_words(&mut self, area: &Area, epoch: u64) -> Result<(), VersionsError> {
-        for written in &self.written {
-            let flushed = &mut self.flushed[written.object as usize / WORDS_PER_LINE];
-            if *flushed != epoch {
-                *flushed = epoch;
-                area.flush_word(written.object)?;
-            }
-        }
-        Ok(())
+    /// The list of the epoch before, to be used again.
+    pub(super) fn end(&mut self) -> Vec<Written> {
+        let mut written = std::mem::take(&mut self.written);
+        written.clear();
+        written
     }
 }

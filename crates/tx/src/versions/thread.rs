@@ -1,88 +1,147 @@
 //! The persistence thread: rounds of persistence beside the operations.
 //!
-//! It spins for a moment between rounds, since the next one usually comes at once, and then sleeps.
+//! Lists of versions go there and come back through two rings of one writer and one reader each: no lock,
+//! and no instruction that would wait for the operation's own stores. The thread spins for a moment between
+//! rounds, since the next one usually comes at once, and then naps. A list that arrives in the instant
+//! between its last look and its nap may be seen by its next look only: that is a nap's length late at most,
+//! and whoever waits for the thread wakes it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, Thread};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::VersionsError;
-use super::objects::Shared;
+use super::round::{Round, Written};
 
-/// Looks for a sealed epoch before the thread sleeps: some microseconds.
+/// Looks for a list before the thread naps: some ten microseconds.
 const LOOKS_MAX: u32 = 2_000;
+const NAP: Duration = Duration::from_millis(10);
 
-/// How the thread is woken, and told to end.
+/// At most one epoch is sealed: one list goes there, and one comes back.
+const LISTS_MAX: usize = 1;
+
+/// What the thread tells, on a line of its own.
+#[repr(align(64))]
 #[derive(Default)]
-pub(super) struct Bell {
-    asleep: AtomicBool,
+struct Told {
+    persistent: AtomicU64,
+    naps: AtomicBool,
     ends: AtomicBool,
+    failed: OnceLock<VersionsError>,
 }
 
-impl Bell {
-    /// Wakes the thread if it sleeps. The caller has sealed an epoch.
-    pub(super) fn ring(&self, thread: &Thread) {
-        if self.asleep.swap(false, Ordering::SeqCst) {
-            thread.unpark();
-        }
-    }
-}
-
-/// The thread, which ends with this.
+/// The thread, from the side of the operations. It ends with this.
 pub(super) struct PersistenceThread {
+    told: Arc<Told>,
+    lists: Producer<Vec<Written>>,
+    empty: Consumer<Vec<Written>>,
     handle: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
 }
 
 impl PersistenceThread {
-    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, VersionsError> {
-        let works_on = Arc::clone(shared);
+    pub(super) fn start(round: Round) -> Result<Self, VersionsError> {
+        let told = Arc::new(Told::default());
+        told.persistent.store(round.persistent(), Ordering::Relaxed);
+        let (lists, to_persist) = RingBuffer::new(LISTS_MAX);
+        let (done, empty) = RingBuffer::new(LISTS_MAX);
+        let tells = Arc::clone(&told);
         let handle = std::thread::Builder::new()
             .name("wattkeep-persist".into())
-            .spawn(move || run(&works_on))
+            .spawn(move || run(round, &tells, to_persist, done))
             .map_err(|error| VersionsError::Thread(error.to_string()))?;
-        // Set once, before any operation.
-        let _ = shared.thread.set(handle.thread().clone());
-        Ok(Self { handle: Some(handle), shared: Arc::clone(shared) })
+        Ok(Self { told, lists, empty, handle: Some(handle) })
+    }
+
+    pub(super) fn persistent(&self) -> u64 {
+        self.told.persistent.load(Ordering::Acquire)
+    }
+
+    /// Hands the versions of the next epoch over; an empty list for the one behind it. The epoch before is
+    /// persistent.
+    pub(super) fn begin(&mut self, written: Vec<Written>) -> Vec<Written> {
+        let empty = self.empty.pop().unwrap_or_default();
+        assert!(self.lists.push(written).is_ok(), "an epoch is sealed while another is");
+        if self.told.naps.load(Ordering::Relaxed) {
+            self.wake();
+        }
+        empty
+    }
+
+    fn wake(&self) {
+        if let Some(handle) = &self.handle {
+            handle.thread().unpark();
+        }
+    }
+
+    /// Waits until `epoch`, which was handed over, is persistent.
+    pub(super) fn wait_for(&self, epoch: u64) -> Result<(), VersionsError> {
+        let mut looks = 0_u32;
+        while self.persistent() < epoch {
+            self.check()?;
+            if self.handle.as_ref().is_none_or(JoinHandle::is_finished) && self.persistent() < epoch {
+                self.check()?;
+                return Err(VersionsError::Thread("the persistence thread ended".into()));
+            }
+            looks += 1;
+            if looks < LOOKS_MAX {
+                std::hint::spin_loop();
+            } else {
+                self.wake();
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// What a round failed with.
+    pub(super) fn check(&self) -> Result<(), VersionsError> {
+        self.told.failed.get().map_or(Ok(()), |error| Err(error.clone().into_final()))
     }
 }
 
 impl Drop for PersistenceThread {
     fn drop(&mut self) {
-        self.shared.bell.ends.store(true, Ordering::SeqCst);
+        self.told.ends.store(true, Ordering::SeqCst);
+        self.wake();
         if let Some(handle) = self.handle.take() {
-            handle.thread().unpark();
             // A panic of the thread was printed; the epoch it left is not persistent, as after a crash.
             let _ = handle.join();
         }
     }
 }
 
-fn run(shared: &Shared) {
+fn run(mut round: Round, told: &Told, mut lists: Consumer<Vec<Written>>, mut done: Producer<Vec<Written>>) {
     let mut looks = 0;
-    while !shared.bell.ends.load(Ordering::SeqCst) {
-        if !shared.rounds.is_idle() {
-            looks = 0;
-            // The failure is kept, and answers the next operation.
-            if shared.rounds.finish().is_err() {
-                return;
-            }
-        } else if looks < LOOKS_MAX {
+    while !told.ends.load(Ordering::Relaxed) {
+        let Ok(written) = lists.pop() else {
             looks += 1;
-            std::hint::spin_loop();
-        } else {
-            looks = 0;
-            sleep(shared);
+            if looks < LOOKS_MAX {
+                std::hint::spin_loop();
+            } else {
+                looks = 0;
+                nap(told, &lists);
+            }
+            continue;
+        };
+        looks = 0;
+        round.begin(written);
+        if let Err(error) = round.go_on(usize::MAX) {
+            let _ = told.failed.set(error);
+            return;
         }
+        // Room for it was made when the list was handed over.
+        let _ = done.push(round.end());
+        told.persistent.store(round.persistent(), Ordering::Release);
     }
 }
 
-/// Sleeps until an epoch is sealed, or the end. Either the one who seals sees that we sleep, or we see the
-/// sealed epoch.
-fn sleep(shared: &Shared) {
-    shared.bell.asleep.store(true, Ordering::SeqCst);
-    if shared.rounds.is_idle() && !shared.bell.ends.load(Ordering::SeqCst) {
-        std::thread::park();
+fn nap(told: &Told, lists: &Consumer<Vec<Written>>) {
+    told.naps.store(true, Ordering::SeqCst);
+    if lists.is_empty() && !told.ends.load(Ordering::SeqCst) {
+        std::thread::park_timeout(NAP);
     }
-    shared.bell.asleep.store(false, Ordering::SeqCst);
+    told.naps.store(false, Ordering::Relaxed);
 }

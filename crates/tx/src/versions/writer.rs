@@ -6,14 +6,13 @@
 //! - an epoch is sealed between operations, never inside one;
 //! - persistent words know nothing of the open epoch.
 
-use std::sync::MutexGuard;
-
 use super::VersionsError;
 use super::layout::{Versions, Word};
-use super::objects::Shared;
-use super::round::Written;
+use super::objects::VersionedObjects;
+use super::persister::Persister;
+use super::round::{Pace, Written};
 
-/// What operations change, behind one lock.
+/// What operations change.
 pub(super) struct Writer {
     /// The newest version of each object. Those of the open epoch may be written again in place.
     newest: Vec<Word>,
@@ -59,9 +58,14 @@ impl Writer {
         }
     }
 
+    /// The newest version of `object`, which exists.
+    pub(super) fn newest(&self, object: u64) -> Word {
+        self.newest[object as usize]
+    }
+
     /// Operations that a crash could take back.
-    pub(super) fn behind(&self, shared: &Shared) -> u64 {
-        self.open_operations + if shared.rounds.is_idle() { 0 } else { self.sealed_operations }
+    pub(super) fn behind(&self, persister: &Persister) -> u64 {
+        self.open_operations + if persister.is_idle() { 0 } else { self.sealed_operations }
     }
 
     /// Operations and rounds since the objects were opened.
@@ -69,46 +73,39 @@ impl Writer {
         (self.operations, self.rounds)
     }
 
-    pub(super) fn read(&self, shared: &Shared, object: u64, into: &mut [u8]) -> Result<(), VersionsError> {
-        shared.check_access(object, into.len())?;
-        match self.newest[object as usize] {
-            Word::NEVER => into.fill(0),
-            word => shared.rounds.area.read(object, word.slot(), into)?,
-        }
-        Ok(())
-    }
-
     /// Seals the open epoch. The round before is over.
-    fn seal(&mut self, shared: &Shared) {
-        shared.rounds.seal(&mut self.written);
+    fn seal(&mut self, persister: &mut Persister) {
+        persister.seal(&mut self.written);
         self.sealed_operations = std::mem::take(&mut self.open_operations);
         self.rounds += 1;
-        shared.wake();
     }
 
     /// Makes all operations persistent.
-    pub(super) fn sync(&mut self, shared: &Shared) -> Result<(), VersionsError> {
-        shared.rounds.finish()?;
+    pub(super) fn sync(&mut self, persister: &mut Persister) -> Result<(), VersionsError> {
+        persister.finish()?;
         if self.open_operations > 0 {
-            self.seal(shared);
-            shared.rounds.finish()?;
+            self.seal(persister);
+            persister.finish()?;
         }
         Ok(())
     }
 
     /// An operation was committed: what becomes of it depends on the pace.
-    fn committed(&mut self, shared: &Shared) -> Result<(), VersionsError> {
+    fn committed(&mut self, persister: &mut Persister, pace: Option<Pace>) -> Result<(), VersionsError> {
+        self.undo.clear();
         self.open_operations += 1;
         self.operations += 1;
-        let Some(pace) = shared.persistence.pace() else {
-            return self.sync(shared);
+        let Some(pace) = pace else {
+            return self.sync(persister);
         };
-        if self.behind(shared) >= pace.behind_max {
-            shared.rounds.finish()?;
+        if self.open_operations + self.sealed_operations >= pace.behind_max
+            && self.behind(persister) >= pace.behind_max
+        {
+            persister.finish()?;
         }
         let may_begin = (self.rounds + 1) as f64 <= pace.threshold * self.operations as f64;
-        if shared.rounds.is_idle() && (may_begin || self.open_operations >= pace.behind_max) {
-            self.seal(shared);
+        if (may_begin || self.open_operations >= pace.behind_max) && persister.is_idle() {
+            self.seal(persister);
         }
         Ok(())
     }
@@ -116,26 +113,33 @@ impl Writer {
 
 /// Reads and writes of objects that belong together: all of the writes happen, or none.
 ///
-/// Nobody else reads or writes the objects meanwhile. Dropped without a commit, it is undone.
+/// Dropped without a commit, it is undone.
 #[must_use = "dropped without a commit, it is undone"]
 pub struct Operation<'a> {
-    shared: &'a Shared,
-    writer: MutexGuard<'a, Writer>,
+    objects: &'a mut VersionedObjects,
 }
 
 impl<'a> Operation<'a> {
-    pub(super) fn begin(shared: &'a Shared, mut writer: MutexGuard<'a, Writer>) -> Self {
-        let written = writer.written.len();
-        writer.undo.written = written;
-        Self { shared, writer }
+    pub(super) fn begin(objects: &'a mut VersionedObjects) -> Self {
+        objects.writer.undo.written = objects.writer.written.len();
+        Self { objects }
     }
 
     /// Reads all of `object`, with what this operation wrote. One never written is zeros.
     ///
+    /// What an operation reads it usually writes, so the place of the next version is brought into the cache
+    /// meanwhile: it is cold, and stores to it would wait. [`VersionedObjects::read`] only reads.
+    ///
     /// # Errors
     /// There is no such object, or it has another length.
     pub fn read(&self, object: u64, into: &mut [u8]) -> Result<(), VersionsError> {
-        self.writer.read(self.shared, object, into)
+        self.objects.check_access(object, into.len())?;
+        let VersionedObjects { area, writer, persister, .. } = &*self.objects;
+        let newest = writer.newest(object);
+        if newest.epoch() <= persister.sealed() {
+            area.expect_write(object, area.layout.after(newest.slot()));
+        }
+        self.objects.read(object, into)
     }
 
     /// Writes all of `object`.
@@ -143,24 +147,23 @@ impl<'a> Operation<'a> {
     /// # Errors
     /// There is no such object, it has another length, the space refuses, or persisting failed before.
     pub fn write(&mut self, object: u64, bytes: &[u8]) -> Result<(), VersionsError> {
-        self.shared.check_access(object, bytes.len())?;
-        let before = self.writer.newest[object as usize];
-        // Only this thread seals: the lock of the writer is ours.
-        let open = self.shared.rounds.sealed() + 1;
-        let area = &self.shared.rounds.area;
+        self.objects.check_access(object, bytes.len())?;
+        let before = self.objects.writer.newest(object);
+        let open = self.objects.persister.sealed() + 1;
+        let saved_at = self.objects.writer.undo.bytes.len();
         let overwritten = before != Word::NEVER && before.epoch() == open;
-        let saved_at = self.writer.undo.bytes.len();
         let word = if overwritten {
             self.save(object, before)?;
             before
         } else {
             self.wait_for(before)?;
-            let slot = if before == Word::NEVER { 0 } else { area.layout.after(before.slot()) };
-            Word::new(open, before == Word::NEVER, slot)
+            let first = before == Word::NEVER;
+            let slot = if first { 0 } else { self.objects.area.layout.after(before.slot()) };
+            Word::new(open, first, slot)
         };
         // Refused bytes were not stored: nothing to undo.
-        area.write(object, word.slot(), bytes)?;
-        let writer = &mut *self.writer;
+        self.objects.area.write(object, word.slot(), bytes)?;
+        let writer = &mut self.objects.writer;
         writer.undo.steps.push(Step { object, before, overwritten, saved_at });
         if !overwritten {
             writer.written.push(Written { object, word });
@@ -174,50 +177,49 @@ impl<'a> Operation<'a> {
     /// # Errors
     /// Persisting failed. With [`super::Persistence::Each`] whether it is persistent is then not known until
     /// the objects are opened again.
-    pub fn commit(mut self) -> Result<(), VersionsError> {
-        self.shared.rounds.check()?;
-        if self.writer.undo.steps.is_empty() {
+    pub fn commit(self) -> Result<(), VersionsError> {
+        let VersionedObjects { writer, persister, persistence, .. } = &mut *self.objects;
+        persister.check()?;
+        if writer.undo.steps.is_empty() {
             return Ok(());
         }
-        self.writer.undo.clear();
-        self.writer.committed(self.shared)
+        writer.committed(persister, persistence.pace())
     }
 
     /// With two versions, the one to be overwritten stays until the newer one is persistent.
-    fn wait_for(&self, newest: Word) -> Result<(), VersionsError> {
-        let rounds = &self.shared.rounds;
-        if rounds.area.layout.shape.versions == Versions::Two && newest.epoch() > rounds.persistent() {
-            rounds.finish()?;
+    fn wait_for(&mut self, newest: Word) -> Result<(), VersionsError> {
+        let VersionedObjects { area, persister, .. } = &mut *self.objects;
+        if area.layout.shape.versions == Versions::Two && newest.epoch() > persister.persistent() {
+            persister.finish()?;
         }
         Ok(())
     }
 
     /// Keeps what the open epoch wrote before.
     fn save(&mut self, object: u64, word: Word) -> Result<(), VersionsError> {
-        let area = &self.shared.rounds.area;
-        let bytes = &mut self.writer.undo.bytes;
+        let VersionedObjects { area, writer, .. } = &mut *self.objects;
+        let bytes = &mut writer.undo.bytes;
         let end = bytes.len();
         bytes.resize(end + area.layout.shape.object_bytes as usize, 0);
         area.read(object, word.slot(), &mut bytes[end..])
     }
 
     fn undo(&mut self) -> Result<(), VersionsError> {
-        let writer = &mut *self.writer;
+        let VersionedObjects { area, writer, .. } = &mut *self.objects;
         if writer.undo.steps.is_empty() {
             return Ok(());
         }
-        let mut undo = std::mem::take(&mut writer.undo);
-        let object_bytes = self.shared.rounds.area.layout.shape.object_bytes as usize;
-        while let Some(step) = undo.steps.pop() {
+        let object_bytes = area.layout.shape.object_bytes as usize;
+        let Undo { steps, bytes, written } = &mut writer.undo;
+        while let Some(step) = steps.pop() {
             writer.newest[step.object as usize] = step.before;
             if step.overwritten {
-                let saved = step.saved_at..step.saved_at + object_bytes;
-                self.shared.rounds.area.write(step.object, step.before.slot(), &undo.bytes[saved])?;
+                let saved = &bytes[step.saved_at..step.saved_at + object_bytes];
+                area.write(step.object, step.before.slot(), saved)?;
             }
         }
-        writer.written.truncate(undo.written);
-        undo.clear();
-        writer.undo = undo;
+        writer.written.truncate(*written);
+        writer.undo.clear();
         Ok(())
     }
 }
@@ -232,7 +234,7 @@ impl Undo {
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.undo() {
-            self.shared.rounds.fail(&error);
+            self.objects.persister.fail(error);
         }
     }
 }

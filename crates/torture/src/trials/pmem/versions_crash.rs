@@ -114,7 +114,7 @@ impl Program {
         random: &mut Random,
     ) -> Result<Timeline, String> {
         let text = |error: wattkeep_tx::versions::VersionsError| error.to_string();
-        let objects = VersionedObjects::open(space, 0, self.persistence).map_err(text)?;
+        let mut objects = VersionedObjects::open(space, 0, self.persistence).map_err(text)?;
         let mut timeline = Timeline::default();
         let mut committed = Vec::new();
         for number in 1..=self.operations {
