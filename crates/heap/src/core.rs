@@ -18,6 +18,7 @@ use crate::log::{Log, Position};
 use crate::pages::Pages;
 use crate::publish::Lane;
 use crate::record::{LANES_MAX, RUN_PAGES_MAX, Record};
+use crate::supply::Purpose;
 
 /// Blocks of one class that may have free chunks, the lowest first: so the highest empty.
 #[derive(Default)]
@@ -124,7 +125,7 @@ impl Core {
 
     /// Cuts another block into chunks of the class. The record of it is durable before a chunk's can be.
     fn add_block(&self, cache: &mut Cache, class: u8) -> Result<(), HeapError> {
-        let page = self.take_pages(cache, BLOCK_PAGES, BLOCK_PAGES)?;
+        let page = self.take_pages(cache, Purpose::Persistent, BLOCK_PAGES, BLOCK_PAGES)?;
         let block = page / BLOCK_PAGES;
         let entered = cache
             .room(self)
@@ -143,13 +144,19 @@ impl Core {
     }
 
     /// Pages that nobody has. When there are none, blocks without objects are given up first.
-    fn take_pages(&self, cache: &mut Cache, pages: u32, align: u32) -> Result<u32, HeapError> {
-        if let Some(page) = self.lock_pages().take(pages, align) {
+    fn take_pages(
+        &self,
+        cache: &mut Cache,
+        purpose: Purpose,
+        pages: u32,
+        align: u32,
+    ) -> Result<u32, HeapError> {
+        if let Some(page) = self.lock_pages().take_for(purpose, pages, align) {
             return Ok(page);
         }
         cache.empty(self);
         self.trim(cache)?;
-        let page = self.lock_pages().take(pages, align);
+        let page = self.lock_pages().take_for(purpose, pages, align);
         page.ok_or(HeapError::OutOfSpace { bytes: u64::from(pages) * PAGE })
     }
 
@@ -249,7 +256,8 @@ impl Core {
             return Err(HeapError::TooLarge { bytes, most });
         }
         let (pages, align) = (pages as u32, (align / PAGE).max(1) as u32);
-        let page = self.take_pages(cache, pages, align)?;
+        let purpose = if state == CAPACITY { Purpose::Capacity } else { Purpose::Persistent };
+        let page = self.take_pages(cache, purpose, pages, align)?;
         // Capacity is gone at restart: nothing is written about it.
         let entered = match state {
             CAPACITY => Ok(Position(FREE)),

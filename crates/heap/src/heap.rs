@@ -254,6 +254,11 @@ impl Heap {
         (pages.free() * PAGE, u64::from(pages.longest()) * PAGE)
     }
 
+    /// Batches of pages that were brought in since the heap was opened, and pages that come one by one.
+    pub fn supplied(&self) -> crate::supply::Counts {
+        self.core.lock_pages().supplied()
+    }
+
     /// Recovery is over: what was reserved before the restart, and is not published by now, is given up.
     /// Without this call that happens when room is short.
     ///

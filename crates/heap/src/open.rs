@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use twox_hash::XxHash3_64;
-use wattkeep_persist::Space;
+use wattkeep_persist::{Domain, Space};
 
 use crate::core::Core;
 use crate::error::HeapError;
@@ -14,6 +14,7 @@ use crate::layout::{
 };
 use crate::options::Options;
 use crate::record::{LANES_MAX, Record, Word};
+use crate::supply::{self, Batch, SpaceSource};
 
 /// Blocks that a heap needs for its log and its first objects.
 const BLOCKS_MIN: u64 = 2;
@@ -72,6 +73,7 @@ pub(crate) fn create(space: Arc<Space>, options: &Options) -> Result<Core, HeapE
     }
     let core = Core::new(space, block.id, options.guard, log_area_bytes);
     core.add_pages(bytes);
+    core.begin_supply();
     Ok(core)
 }
 
@@ -127,6 +129,7 @@ pub(crate) fn open(space: Arc<Space>) -> Result<Core, HeapError> {
     }
     *core.vacant.lock().expect("nobody else has it") = replayed.vacant;
     core.mend_roots()?;
+    core.begin_supply();
     Ok(core)
 }
 
@@ -146,9 +149,22 @@ impl Core {
         let mut pages = self.lock_pages();
         let known = self.end.load(Ordering::Relaxed).max(pages_at(self.log_area_bytes));
         if end > known {
-            pages.give((known / PAGE) as u32, ((end - known) / PAGE) as u32);
+            pages.extend((known / PAGE) as u32, ((end - known) / PAGE) as u32);
             self.end.store(end, Ordering::Relaxed);
         }
+    }
+
+    /// What lies behind all pages that are in use comes from the supply from now on. A sync to a file
+    /// writes as much as was brought in together, so pages of files come one by one.
+    fn begin_supply(&self) {
+        let batch = match self.space.domain() {
+            Domain::File => Batch::One,
+            _ => Batch::default(),
+        };
+        let end = (self.end.load(Ordering::Relaxed) / PAGE) as u32;
+        let source = SpaceSource::new(self.space.clone());
+        let options = supply::Options { batch, ..supply::Options::default() };
+        self.lock_pages().supply(end, options, Box::new(source));
     }
 
     /// How far each lane has published.

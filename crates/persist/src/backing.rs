@@ -14,6 +14,11 @@ use std::ptr::NonNull;
 use wattkeep_sys::huge;
 use wattkeep_sys::map::{Access, Mapping};
 
+#[cfg(miri)]
+use crate::interpreted::Private;
+#[cfg(not(miri))]
+use wattkeep_sys::map::Mapping as Private;
+
 use crate::PAGE;
 use crate::space::Refused;
 
@@ -79,7 +84,7 @@ pub unsafe trait Backing: Send + Sync {
 }
 
 /// Plain memory, all zero: survives nothing but a space. For tests, and to measure what a region costs.
-pub struct Anonymous(Mapping);
+pub struct Anonymous(Private);
 
 /// Bytes of the largest piece that memory comes in: plain memory begins at a multiple of it.
 const LARGEST_PIECE: usize = 2 << 20;
@@ -88,7 +93,7 @@ impl Anonymous {
     /// `bytes` of zeros, rounded up to whole pages. Takes address space; memory comes with the first stores.
     pub fn new(bytes: usize) -> Self {
         let len = bytes.max(1).next_multiple_of(PAGE);
-        let mapping = Mapping::private(len, LARGEST_PIECE);
+        let mapping = Private::private(len, LARGEST_PIECE);
         Self(mapping.unwrap_or_else(|errno| panic!("no address space for {len} bytes: {errno}")))
     }
 }

@@ -11,6 +11,8 @@ pub mod backing; // whose bytes they are
 pub mod counters; // what it cost
 pub mod domain; // what makes a store durable
 pub mod frames; // where in memory they lie
+#[cfg(miri)]
+mod interpreted;
 pub mod lines; // the instructions behind it
 pub mod pointer; // an offset that knows its type
 pub mod space; // the door: read, write, flush, fence

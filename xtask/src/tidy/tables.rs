@@ -115,6 +115,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/keep/src/models/table.rs",
         "crates/keep/src/page_table.rs",
         "crates/persist/src/backing.rs",
+        "crates/persist/src/interpreted.rs",
         "crates/persist/src/lines.rs",
         "crates/persist/src/pointer.rs",
         "crates/persist/src/space.rs",

@@ -159,7 +159,7 @@ pub struct Supply {
 
 impl Supply {
     /// Supplies the pages of `fresh`, numbered from the beginning of the space.
-    pub fn new(fresh: Range<u64>, options: &Options, source: &impl Source) -> Self {
+    pub fn new(fresh: Range<u64>, options: &Options, source: &(impl Source + ?Sized)) -> Self {
         let batch = match options.batch {
             Batch::One => 1,
             batch => source.piece(batch.pages()).max(batch.pages()),
@@ -182,6 +182,24 @@ impl Supply {
         self.end = self.end.max(end);
     }
 
+    /// Where its pages end.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The longest row that was not begun.
+    pub fn longest(&self) -> u64 {
+        self.end - self.frontier
+    }
+
+    /// Has no pages any more: here they are.
+    pub fn give_up(&mut self) -> Vec<Range<u64>> {
+        let fresh = std::mem::replace(&mut self.frontier, self.end)..self.end;
+        let lists = self.contiguous.iter_mut().chain([&mut self.scattered]);
+        let begun = lists.flat_map(|list| std::mem::take(list).into_rows());
+        begun.chain([fresh]).filter(|row| !row.is_empty()).collect()
+    }
+
     /// Pages that were not handed out yet.
     pub fn left(&self) -> u64 {
         let begun: u64 = self.contiguous.iter().map(Pieces::pages).sum();
@@ -195,7 +213,13 @@ impl Supply {
 
     /// Hands out `pages` pages in a row, the first a multiple of `align`: its number. `None` when there is
     /// no such row.
-    pub fn take(&mut self, pages: u64, align: u64, purpose: Purpose, source: &impl Source) -> Option<u64> {
+    pub fn take(
+        &mut self,
+        pages: u64,
+        align: u64,
+        purpose: Purpose,
+        source: &(impl Source + ?Sized),
+    ) -> Option<u64> {
         if pages == 0 || align == 0 {
             return None;
         }
@@ -212,7 +236,7 @@ impl Supply {
         supplied.or_else(|| self.begun(row)).or_else(|| self.single(row))
     }
 
-    fn look(&mut self, source: &impl Source) -> Pressure {
+    fn look(&mut self, source: &(impl Source + ?Sized)) -> Pressure {
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
             self.pressure = match source.free_bytes() {
@@ -243,7 +267,7 @@ impl Supply {
     }
 
     /// Pages of the purpose's own bucket, which takes new batches where it has too few.
-    fn batched(&mut self, row: Row, purpose: Purpose, source: &impl Source) -> Option<u64> {
+    fn batched(&mut self, row: Row, purpose: Purpose, source: &(impl Source + ?Sized)) -> Option<u64> {
         let Row { pages, align } = row;
         let bucket = purpose as usize;
         if let Some(first) = self.contiguous[bucket].carve(pages, align) {
@@ -275,7 +299,7 @@ impl Supply {
     }
 
     /// Brings in what is left of the batch at the frontier.
-    fn bring_in(&mut self, source: &impl Source) -> Option<(Range<u64>, Populated)> {
+    fn bring_in(&mut self, source: &(impl Source + ?Sized)) -> Option<(Range<u64>, Populated)> {
         let batch = self.frontier..(self.frontier + self.until_boundary()).min(self.end);
         if batch.is_empty() {
             return None;

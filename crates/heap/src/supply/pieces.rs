@@ -23,6 +23,11 @@ impl Pieces {
         self.pages
     }
 
+    /// All rows.
+    pub(super) fn into_rows(self) -> impl Iterator<Item = Range<u64>> {
+        self.rows.into_iter().map(|(first, pages)| first..first + pages)
+    }
+
     /// Adds a row, which touches none of its pages yet.
     pub(super) fn add(&mut self, row: Range<u64>) {
         if row.is_empty() {

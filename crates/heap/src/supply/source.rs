@@ -1,26 +1,27 @@
 //! Batches from a real space.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use wattkeep_persist::{Frames, PAGE, Space, frames};
 
 use super::{Populated, Source};
 
 /// The pages of a space.
-pub struct SpaceSource<'a> {
-    space: &'a Space,
+pub struct SpaceSource {
+    space: Arc<Space>,
     /// None where the kernel tells no frame numbers: then every batch counts as contiguous.
-    frames: Option<&'a Frames>,
+    frames: Option<Frames>,
 }
 
-impl<'a> SpaceSource<'a> {
-    /// With `frames`, batches that turn out scattered are told apart.
-    pub fn new(space: &'a Space, frames: Option<&'a Frames>) -> Self {
-        Self { space, frames }
+impl SpaceSource {
+    /// Batches that turn out scattered are told apart where the kernel shows where they lie.
+    pub fn new(space: Arc<Space>) -> Self {
+        Self { space, frames: Frames::open() }
     }
 }
 
-impl Source for SpaceSource<'_> {
+impl Source for SpaceSource {
     fn piece(&self, at_least: u64) -> u64 {
         let bytes = self.space.piece(at_least as usize * PAGE);
         bytes.map_or(at_least, |bytes| (bytes / PAGE) as u64)
@@ -30,8 +31,8 @@ impl Source for SpaceSource<'_> {
         let (at, len) = (pages.start as usize * PAGE, (pages.end - pages.start) as usize * PAGE);
         // What refuses here refuses, with its reason, when the page is stored to.
         match self.space.populate(at, len) {
-            Ok(true) => match self.frames {
-                Some(frames) if !frames.are_contiguous(self.space, at, len) => Populated::Scattered,
+            Ok(true) => match &self.frames {
+                Some(frames) if !frames.are_contiguous(&self.space, at, len) => Populated::Scattered,
                 _ => Populated::Contiguous,
             },
             Ok(false) | Err(_) => Populated::Absent,

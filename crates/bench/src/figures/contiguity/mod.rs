@@ -122,8 +122,8 @@ fn measure(bench: &Bench, plan: &Plan, frames: &Frames) -> Result<(Rounds, Round
 fn supplied(batch: Batch, frames: &Frames) -> Result<Vec<u64>, BenchError> {
     // Room for batches that are set aside.
     let pages = PAGES + PAGES / 4;
-    let space = Space::new(Arc::new(Anonymous::new(pages as usize * PAGE)), Domain::Battery);
-    let source = SpaceSource::new(&space, Some(frames));
+    let space = Arc::new(Space::new(Arc::new(Anonymous::new(pages as usize * PAGE)), Domain::Battery));
+    let source = SpaceSource::new(space.clone());
     let mut supply = Supply::new(0..pages, &Options { batch, high: 0, low: 0 }, &source);
     let refused = |error: String| BenchError::while_("taking pages")(std::io::Error::other(error));
     let mut taken = Vec::new();
