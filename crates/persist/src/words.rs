@@ -51,6 +51,30 @@ pub unsafe fn exchange(at: *mut u8, now: u64, next: u64) -> Result<(), u64> {
 /// 1, for `to.len()` bytes at `from`.
 #[inline]
 pub unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
+    let (words, []) = to.as_chunks_mut::<WORD>() else {
+        // SAFETY: 1 by the caller.
+        return unsafe { copy_out_any(from, to) };
+    };
+    if !from.addr().is_multiple_of(WORD) {
+        // SAFETY: 1 by the caller.
+        return unsafe { copy_out_any(from, to) };
+    }
+    let mut at = from.cast_mut();
+    // Whole words, as nearly always: of a known number, this is a load each.
+    for word in words {
+        // SAFETY: 1 by the caller: `at` moves over `to.len()` bytes; 2: aligned, as just seen.
+        unsafe {
+            *word = AtomicU64::from_ptr(at.cast()).load(Ordering::Relaxed).to_ne_bytes();
+            at = at.add(WORD);
+        }
+    }
+}
+
+/// Copies any bytes at `from` into `to`.
+///
+/// # Safety
+/// 1, for `to.len()` bytes at `from`.
+unsafe fn copy_out_any(from: *const u8, to: &mut [u8]) {
     let head = from.align_offset(WORD).min(to.len());
     let (first, rest) = to.split_at_mut(head);
     let (words, last) = rest.as_chunks_mut::<WORD>();
@@ -78,6 +102,29 @@ pub unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
 /// 1, for `from.len()` bytes at `to`.
 #[inline]
 pub unsafe fn copy_in(to: *mut u8, from: &[u8]) {
+    let (words, []) = from.as_chunks::<WORD>() else {
+        // SAFETY: 1 by the caller.
+        return unsafe { copy_in_any(to, from) };
+    };
+    if !to.addr().is_multiple_of(WORD) {
+        // SAFETY: 1 by the caller.
+        return unsafe { copy_in_any(to, from) };
+    }
+    let mut at = to;
+    for word in words {
+        // SAFETY: 1 by the caller: `at` moves over `from.len()` bytes; 2: aligned, as just seen.
+        unsafe {
+            AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            at = at.add(WORD);
+        }
+    }
+}
+
+/// Copies `from` to any bytes at `to`.
+///
+/// # Safety
+/// 1, for `from.len()` bytes at `to`.
+unsafe fn copy_in_any(to: *mut u8, from: &[u8]) {
     let head = to.align_offset(WORD).min(from.len());
     let (first, rest) = from.split_at(head);
     let (words, last) = rest.as_chunks::<WORD>();
