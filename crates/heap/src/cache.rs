@@ -3,7 +3,7 @@
 //! A thread that has both allocates and frees without a lock. It takes chunks from the others, and gives them
 //! back, a batch at a time. When it ends, it gives back all it has.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
 use crate::classes::{ALL, CLASSES};
@@ -20,14 +20,15 @@ pub(crate) struct Cache {
     pub(crate) segment: Option<OpenSegment>,
 }
 
-/// The caches of a thread, the one used last in front.
+/// The caches of a thread.
 struct Caches {
-    last: Option<Cache>,
-    others: Vec<Cache>,
+    /// The one used last; none while it is in use.
+    last: Cell<Option<Box<Cache>>>,
+    others: RefCell<Vec<Cache>>,
 }
 
 thread_local! {
-    static CACHES: RefCell<Caches> = const { RefCell::new(Caches { last: None, others: Vec::new() }) };
+    static CACHES: Caches = const { Caches { last: Cell::new(None), others: RefCell::new(Vec::new()) } };
 }
 
 impl Cache {
@@ -104,33 +105,45 @@ impl Drop for Cache {
 }
 
 /// Calls `f` with this thread's cache of the heap.
+///
+/// The cache is moved out and in again, and not the answer through the thread's storage: an answer has room
+/// for an error's text, and its copies cost more than the allocation.
 #[inline]
 pub(crate) fn with<R>(core: &Arc<Core>, f: impl FnOnce(&mut Cache) -> R) -> R {
-    // A thread that is ending has no cache any more: it gets one for this call.
-    let mut f = Some(f);
-    let done = CACHES.try_with(|caches| {
-        let mut caches = caches.borrow_mut();
-        if caches.last.as_ref().is_none_or(|cache| cache.instance != core.instance) {
-            caches.bring_forward(core);
-        }
-        let cache = caches.last.as_mut().expect("brought forward");
-        f.take().expect("called once")(cache)
-    });
-    match done {
-        Ok(result) => result,
-        Err(_) => f.take().expect("not called yet")(&mut Cache::new(core)),
+    let mut cache = take(core);
+    let answer = f(&mut cache);
+    give_back(cache);
+    answer
+}
+
+#[inline(always)]
+fn take(core: &Arc<Core>) -> Box<Cache> {
+    match CACHES.try_with(|caches| caches.last.take()) {
+        Ok(Some(cache)) if cache.instance == core.instance => cache,
+        Ok(other) => take_other(core, other),
+        // A thread that is ending has no caches any more: it gets one for this call.
+        Err(_) => Box::new(Cache::new(core)),
     }
 }
 
-impl Caches {
-    #[cold]
-    fn bring_forward(&mut self, core: &Arc<Core>) {
-        self.others.extend(self.last.take());
-        self.others.retain(|cache| cache.core.strong_count() > 0);
-        let known = self.others.iter().position(|cache| cache.instance == core.instance);
-        self.last = Some(match known {
-            Some(index) => self.others.swap_remove(index),
-            None => Cache::new(core),
-        });
-    }
+#[cold]
+fn take_other(core: &Arc<Core>, last: Option<Box<Cache>>) -> Box<Cache> {
+    let known = CACHES.with(|caches| {
+        let mut others = caches.others.borrow_mut();
+        others.extend(last.map(|cache| *cache));
+        others.retain(|cache| cache.core.strong_count() > 0);
+        let known = others.iter().position(|cache| cache.instance == core.instance);
+        known.map(|index| others.swap_remove(index))
+    });
+    Box::new(known.unwrap_or_else(|| Cache::new(core)))
+}
+
+#[inline(always)]
+fn give_back(cache: Box<Cache>) {
+    // In a thread that is ending it is dropped here.
+    let _ = CACHES.try_with(|caches| {
+        if let Some(other) = caches.last.replace(Some(cache)) {
+            caches.others.borrow_mut().push(*other);
+        }
+    });
 }

@@ -88,7 +88,7 @@ impl Chunks {
     }
 
     /// The chunk that begins at `at`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, at: u64) -> Option<Place<'_>> {
         let word = self.blocks.get((at / BLOCK) as usize)?.load(Ordering::Acquire);
         if word == 0 {

@@ -13,6 +13,10 @@ pub(crate) const CLASS_BYTES_MAX: u64 = 16 << 10;
 /// Stands for a run of pages where a class is expected.
 pub(crate) const LARGE: u8 = CLASSES as u8;
 
+/// Bytes of chunks that move between a thread and all others at once, and how many at most.
+const BATCH_BYTES: u32 = 8 << 10;
+const BATCH_MAX: u32 = 64;
+
 /// Objects up to here find their class in a table.
 const TABLE_BYTES: u64 = 1024;
 
@@ -23,6 +27,8 @@ pub(crate) struct Class {
     pub(crate) bytes: u32,
     /// Chunks of a block.
     pub(crate) count: u32,
+    /// How many chunks move between a thread and all others at once.
+    batch: u32,
     /// 2^32 / bytes, rounded up: divides an offset in a block by a multiplication.
     reciprocal: u32,
 }
@@ -37,12 +43,20 @@ const fn class_bytes(index: usize) -> u64 {
 }
 
 const fn classes() -> [Class; CLASSES] {
-    let mut all = [Class { bytes: 0, count: 0, reciprocal: 0 }; CLASSES];
+    let mut all = [Class { bytes: 0, count: 0, batch: 0, reciprocal: 0 }; CLASSES];
     let mut index = 0;
     while index < CLASSES {
         let bytes = class_bytes(index);
         let reciprocal = (1u64 << 32).div_ceil(bytes) as u32;
-        all[index] = Class { bytes: bytes as u32, count: (BLOCK / bytes) as u32, reciprocal };
+        let (count, batch) = ((BLOCK / bytes) as u32, BATCH_BYTES / bytes as u32);
+        let batch = if batch == 0 {
+            1
+        } else if batch > BATCH_MAX {
+            BATCH_MAX
+        } else {
+            batch
+        };
+        all[index] = Class { bytes: bytes as u32, count, batch, reciprocal };
         index += 1;
     }
     all
@@ -103,9 +117,10 @@ impl Class {
         (u64::from(index) * u64::from(self.bytes) == offset && index < self.count).then_some(index)
     }
 
-    /// How many chunks move between a thread and all others at once: 8 KiB of them, 64 at most.
+    /// How many chunks move between a thread and all others at once.
+    #[inline]
     pub(crate) fn batch(&self) -> usize {
-        ((8 << 10) / self.bytes as usize).clamp(1, 64)
+        self.batch as usize
     }
 }
 

@@ -49,6 +49,12 @@ pub(crate) struct Core {
 
 static INSTANCES: AtomicU64 = AtomicU64::new(1);
 
+/// Made where it is needed only: an error is larger than what is found.
+#[cold]
+fn foreign(at: u64) -> HeapError {
+    HeapError::Foreign { at }
+}
+
 impl Core {
     pub(crate) fn new(space: Arc<Space>, id: u64, guard: bool, log_area_bytes: u64) -> Self {
         Self {
@@ -80,7 +86,7 @@ impl Core {
     /// The chunk at `at`, or who is to blame.
     #[inline]
     pub(crate) fn find(&self, at: u64) -> Result<Place<'_>, HeapError> {
-        self.chunks.find(at).ok_or(HeapError::Foreign { at })
+        self.chunks.find(at).ok_or_else(|| foreign(at))
     }
 
     /// A free chunk of the class, marked as cached.
