@@ -58,9 +58,9 @@ impl Cache {
 
     #[cold]
     fn roll(&mut self, core: &Core, records: u32) -> Result<(), HeapError> {
-        let next = core.log.acquire(&mut core.lock_pages(), records)?;
+        let next = core.log.acquire(&mut core.lock_pages(), &core.chunks, records)?;
         if let Some(full) = self.segment.replace(next) {
-            core.log.give_back(full);
+            core.log.give_back(full)?;
         }
         Ok(())
     }
@@ -98,7 +98,8 @@ impl Drop for Cache {
         if let Some(core) = self.core.upgrade() {
             self.empty(&core);
             if let Some(segment) = self.segment.take() {
-                core.log.give_back(segment);
+                // A segment that cannot be read stays as it is until the next open tells.
+                let _ = core.log.give_back(segment);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::chunks::{CACHED, CAPACITY, FREE, POSITION_MIN, PUBLISHING, Place, RES
 use crate::classes::LARGE;
 use crate::core::Core;
 use crate::error::HeapError;
-use crate::log::Position;
+use crate::log::{OpenSegment, Position};
 use crate::record::Record;
 
 /// Where the record of an allocated chunk is, or why it is none.
@@ -49,12 +49,20 @@ impl Core {
         if place.class == LARGE {
             return self.free_large(cache, at);
         }
-        let segment = cache.room(self)?;
         let slot = place.slot();
+        // Making room may compact: the record's place is looked at behind it.
+        let room = cache.room(self);
         let position = allocated(slot.load(Ordering::Acquire), at)?;
-        if position.segment() != segment.index {
-            self.free_elsewhere(cache, slot, at)?;
-        } else if claim(slot, position.0, CACHED) {
+        let segment = match room {
+            Ok(segment) if position.segment() == segment.index => segment,
+            Ok(_) | Err(HeapError::OutOfSpace { .. }) => {
+                self.free_elsewhere(cache, slot, at)?;
+                cache.keep(self, place.class, at);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if claim(slot, position.0, CACHED) {
             if let Err(refused) = segment.erase(&self.space, position) {
                 slot.store(position.0, Ordering::Release);
                 return Err(refused.into());
@@ -66,27 +74,43 @@ impl Core {
         Ok(())
     }
 
-    /// Its record lies in a segment that others may compact.
+    /// Its record lies in a segment that others may compact. Where there is room, another record excludes it,
+    /// next to what this thread wrote last; otherwise it is overwritten where it is.
     fn free_elsewhere(&self, cache: &mut Cache, slot: &AtomicU32, at: u64) -> Result<(), HeapError> {
-        let segment = cache.segment.as_mut().expect("room was made");
+        let segment = cache.segment.as_mut().filter(|segment| segment.has_room(1) && !self.log.is_scarce());
+        let segment = &mut { segment };
         loop {
             let position = allocated(slot.load(Ordering::Acquire), at)?;
             let _stripe = self.log.stripe(position.segment());
             if !claim(slot, position.0, CACHED) {
                 continue;
             }
-            if let Err(refused) = segment.write(&self.space, self.log.exclusion(position)) {
+            let excluded = match segment {
+                Some(segment) => self.exclude_at(segment, position),
+                None => self.log.erase(position),
+            };
+            if excluded.is_err() {
                 slot.store(position.0, Ordering::Release);
-                return Err(refused.into());
             }
-            self.log.count_dead(position);
-            return Ok(());
+            return excluded;
         }
+    }
+
+    /// Appends what excludes a record. Under the stripe of its segment.
+    fn exclude_at(&self, segment: &mut OpenSegment, position: Position) -> Result<(), HeapError> {
+        segment.write(&self.space, self.log.exclusion(position))?;
+        self.log.count_dead(position);
+        Ok(())
     }
 
     #[cold]
     fn free_large(&self, cache: &mut Cache, at: u64) -> Result<(), HeapError> {
-        let segment = cache.room_for(self, 3)?;
+        let segment = match cache.room_for(self, 3) {
+            Ok(segment) => Some(segment),
+            Err(HeapError::OutOfSpace { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let segment = &mut segment.filter(|_| !self.log.is_scarce());
         let _one_at_a_time = self.large_frees.lock().expect("no panic while it is held");
         let place = self.find(at)?;
         let (slot, run) = (place.slot(), place.cells().run());
@@ -97,16 +121,24 @@ impl Core {
             if place.cells().run().load(Ordering::Acquire) != run.0 || !claim(slot, position.0, CACHED) {
                 continue;
             }
-            let records = [position, run].map(|position| self.log.exclusion(position));
-            if let Err(refused) = segment.write_pair(&self.space, records) {
+            let excluded = match segment {
+                Some(segment) => self.exclude_pair(segment, [position, run]),
+                None => self.log.erase(position).and_then(|()| self.log.erase(run)),
+            };
+            if let Err(error) = excluded {
                 slot.store(position.0, Ordering::Release);
-                return Err(refused.into());
+                return Err(error);
             }
-            self.log.count_dead(position);
-            self.log.count_dead(run);
             break;
         }
         self.drop_run(at, place.cells().pages());
+        Ok(())
+    }
+
+    /// The same for two, with one flush. Under both stripes.
+    fn exclude_pair(&self, segment: &mut OpenSegment, positions: [Position; 2]) -> Result<(), HeapError> {
+        segment.write_pair(&self.space, positions.map(|position| self.log.exclusion(position)))?;
+        positions.into_iter().for_each(|position| self.log.count_dead(position));
         Ok(())
     }
 

@@ -101,9 +101,17 @@ impl Core {
         let written = self.gather(&mut group, allocated, freed).and_then(|()| {
             let mut held = Vec::new();
             let written = self.write_group(cache, &mut held, lane, tid, &mut group);
-            state.poisoned = written.is_err();
-            held.into_iter().for_each(|segment| self.log.give_back(segment));
-            written
+            if written.is_err() {
+                // What stands in these segments must not be moved: the next open tells what counts.
+                state.poisoned = true;
+                cache.segment = None;
+                return written;
+            }
+            for segment in held {
+                // The group counts. A segment that cannot be read stays as it is until the next open tells.
+                let _ = self.log.give_back(segment);
+            }
+            Ok(())
         });
         if let Err(error) = written {
             self.ungather(&group);
@@ -277,7 +285,7 @@ impl Writer<'_> {
         self.flush()?;
         let core = self.core;
         if self.cache.segment.as_ref().is_none_or(|segment| segment.room() < 2) {
-            let next = core.log.acquire(&mut core.lock_pages(), 2)?;
+            let next = core.log.acquire(&mut core.lock_pages(), &core.chunks, 2)?;
             self.held.extend(self.cache.segment.replace(next));
         }
         let segment = self.cache.segment.as_mut().expect("a segment with room");

@@ -14,17 +14,20 @@
 //!
 //! The modules, in the order of a record's life:
 
+pub(crate) mod compact; // away from segments that are mostly garbage
 pub(crate) mod replay; // back into DRAM
 pub(crate) mod shelf; // segments to write to
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytemuck::Zeroable;
 use wattkeep_persist::{LINE, Refused, Space};
 
+use crate::error::HeapError;
 use crate::layout::PAGE;
-use crate::record::{Record, SLOT_BITS};
+use crate::record::{Record, SLOT_BITS, phase_of};
 use shelf::Shelf;
 
 /// Words of a segment, the header's line among them.
@@ -46,8 +49,11 @@ pub(crate) struct Segment {
     seq: AtomicU64,
     /// Its page in the space.
     page: AtomicU32,
-    /// Records of chunks in it that no longer count. Changed under its stripe.
+    /// Records in it that no longer count, or exclude others. Changed under its stripe.
     dead: AtomicU32,
+    /// Not 0: full, and nobody's. Changed under the shelf's lock.
+    sealed: AtomicU32,
+    reserved: AtomicU32,
 }
 
 /// The log of one heap.
@@ -56,6 +62,10 @@ pub(crate) struct Log {
     segments: Box<[Segment]>,
     stripes: Box<[Mutex<()>]>,
     shelf: Mutex<Shelf>,
+    /// Segments with so many dead records that they are worth compacting.
+    crossed: Mutex<VecDeque<u32>>,
+    /// There is no room to append exclusions: records are overwritten in place.
+    scarce: AtomicBool,
 }
 
 /// The place of a record: segment and slot.
@@ -175,6 +185,8 @@ impl Log {
             segments: bytemuck::zeroed_slice_box(SEGMENTS_MAX),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             shelf: Mutex::new(Shelf::default()),
+            crossed: Mutex::default(),
+            scarce: AtomicBool::new(false),
         }
     }
 
@@ -215,5 +227,42 @@ impl Log {
         let dead = &self.segment(position.segment()).dead;
         let now = dead.load(Ordering::Relaxed) + 1;
         dead.store(now, Ordering::Relaxed);
+        if now == shelf::CANDIDATE_DEAD {
+            self.lock_crossed().push_back(position.segment());
+        }
+    }
+
+    fn lock_crossed(&self) -> MutexGuard<'_, VecDeque<u32>> {
+        self.crossed.lock().expect("no panic while it is held")
+    }
+
+    fn is_sealed(&self, segment: u32) -> bool {
+        self.segment(segment).sealed.load(Ordering::Relaxed) != 0
+    }
+
+    fn read_page(&self, segment: u32) -> Result<[u64; SLOTS as usize], HeapError> {
+        let mut page = [0; SLOTS as usize];
+        self.space.read_bytes(self.base(segment), bytemuck::cast_slice_mut(&mut page))?;
+        Ok(page)
+    }
+
+    fn damaged(&self, what: &'static str, segment: u32, slot: u32) -> HeapError {
+        HeapError::Damaged { what, at: self.base(segment) as u64 + u64::from(slot) * 8 }
+    }
+
+    /// There is no room for exclusions.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.scarce.load(Ordering::Relaxed)
+    }
+
+    /// Overwrites a record in place, in whatever segment it is. Under the stripe of its segment.
+    pub(crate) fn erase(&self, position: Position) -> Result<(), HeapError> {
+        let base = self.base(position.segment());
+        let phase = phase_of(self.space.load(base)?);
+        let at = base + position.slot() as usize * 8;
+        self.space.store(at, Record::Pad.encode(false, phase))?;
+        self.space.persist(at, 8)?;
+        self.count_dead(position);
+        Ok(())
     }
 }

@@ -105,7 +105,7 @@ impl Log {
         let found = || first.iter().chain(&second);
         self.discard(&held, found().flat_map(|found| found.discarded.iter().copied()))?;
         let pads = found().flat_map(|found| found.pads.iter().chain(&found.discarded).copied()).collect();
-        self.sort_held(&held, pads);
+        self.sort_held(&held, pads)?;
         Ok(replayed)
     }
 
@@ -159,10 +159,6 @@ impl Log {
         }
     }
 
-    fn damaged(&self, what: &'static str, segment: u32, slot: u32) -> HeapError {
-        HeapError::Damaged { what, at: self.base(segment) as u64 + u64::from(slot) * 8 }
-    }
-
     /// Overwrites what does not count.
     fn discard(&self, held: &[Held], discarded: impl Iterator<Item = Position>) -> Result<(), HeapError> {
         let phases: rustc_hash::FxHashMap<u32, bool> =
@@ -177,7 +173,7 @@ impl Log {
     }
 
     /// Segments with room are written to again.
-    fn sort_held(&self, held: &[Held], mut pads: Vec<Position>) {
+    fn sort_held(&self, held: &[Held], mut pads: Vec<Position>) -> Result<(), HeapError> {
         let mut shelf = self.lock_shelf();
         pads.sort_unstable();
         let mut pads = pads.as_slice();
@@ -197,9 +193,10 @@ impl Log {
             } else {
                 let dead = &self.segment(held.index).dead;
                 dead.fetch_add(ours.len() as u32, Ordering::Relaxed);
-                shelf.seal(held.index, dead.load(Ordering::Relaxed));
+                self.seal(&mut shelf, held.index)?;
             }
         }
+        Ok(())
     }
 }
 
@@ -220,12 +217,6 @@ fn in_parallel(
 }
 
 impl Replay<'_> {
-    fn read_page(&self, held: &Held) -> Result<[u64; SLOTS as usize], HeapError> {
-        let mut page = [0; SLOTS as usize];
-        self.log.space.read_bytes(self.log.base(held.index), bytemuck::cast_slice_mut(&mut page))?;
-        Ok(page)
-    }
-
     /// Whether what follows this header of a group counts.
     fn counts(&self, header: Record) -> bool {
         match header {
@@ -239,7 +230,7 @@ impl Replay<'_> {
     fn read_exclusions(&self, segments: &mut [Held]) -> Result<Found, HeapError> {
         let mut found = Found::default();
         for held in segments {
-            let page = self.read_page(held)?;
+            let page = self.log.read_page(held.index)?;
             let mut gaps = Vec::new();
             let mut group = None;
             for slot in SLOT_FIRST..SLOTS {
@@ -315,7 +306,7 @@ impl Replay<'_> {
     fn read_chunks(&self, segments: &mut [Held]) -> Result<Found, HeapError> {
         let mut found = Found::default();
         for held in segments {
-            let page = self.read_page(held)?;
+            let page = self.log.read_page(held.index)?;
             let mut counts = false;
             let mut dead = 0;
             for slot in SLOT_FIRST..held.next {

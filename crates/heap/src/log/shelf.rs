@@ -11,13 +11,14 @@ use rustc_hash::FxHashMap;
 use wattkeep_persist::LINE;
 
 use super::{Log, OpenSegment, SEGMENTS_MAX, SLOT_FIRST, SLOTS};
+use crate::chunks::Chunks;
 use crate::error::HeapError;
 use crate::layout::{DIRECTORY_AT, DIRECTORY_WORDS, PAGE};
 use crate::pages::Pages;
 use crate::record::{Record, SEQ_BITS, Word};
 
 /// A sealed segment with so many dead records is worth compacting.
-pub(super) const CANDIDATE_DEAD: u32 = (SLOTS - SLOT_FIRST) / 2;
+pub(super) const CANDIDATE_DEAD: u32 = (SLOTS - SLOT_FIRST) / 3 * 2;
 
 /// Free segments that only compaction may take.
 pub(super) const SPARES: usize = 2;
@@ -41,16 +42,18 @@ pub(crate) struct Shelf {
     pub(super) unfilled: Vec<OpenSegment>,
     /// Sealed segments that are worth compacting, perhaps.
     pub(super) candidates: VecDeque<u32>,
+    /// Sealed segments that were not worth it when they were looked at.
+    pub(super) ripening: VecDeque<u32>,
+    /// What compaction writes to.
+    pub(super) mover: Option<OpenSegment>,
     /// Segments by their sequence.
     pub(super) by_seq: FxHashMap<u64, u32>,
 }
 
 impl Shelf {
-    /// Nobody writes to the segment any more.
-    pub(super) fn seal(&mut self, index: u32, dead: u32) {
-        if dead >= CANDIDATE_DEAD {
-            self.candidates.push_back(index);
-        }
+    /// There are segments for threads.
+    pub(super) fn has_free(&self) -> bool {
+        self.free.len() > SPARES
     }
 }
 
@@ -60,25 +63,65 @@ impl Log {
     }
 
     /// A segment to write to, with room to append so many records; a single one may fill a gap.
-    pub(crate) fn acquire(&self, pages: &mut Pages, records: u32) -> Result<OpenSegment, HeapError> {
+    pub(crate) fn acquire(
+        &self,
+        pages: &mut Pages,
+        chunks: &Chunks,
+        records: u32,
+    ) -> Result<OpenSegment, HeapError> {
         let mut shelf = self.lock_shelf();
         if let Some(index) = shelf.unfilled.iter().rposition(|segment| segment.has_room(records)) {
             return Ok(shelf.unfilled.swap_remove(index));
         }
-        if shelf.free.len() <= SPARES {
-            self.add_extent(&mut shelf, pages)?;
+        if !shelf.has_free() {
+            self.compact_some(&mut shelf, chunks)?;
         }
+        if !shelf.has_free() {
+            self.lengthen(&mut shelf, pages, chunks)?;
+        }
+        self.scarce.store(false, Ordering::Relaxed);
         self.open_free(&mut shelf)
     }
 
+    /// Has a free segment, whatever it takes.
+    fn lengthen(&self, shelf: &mut Shelf, pages: &mut Pages, chunks: &Chunks) -> Result<(), HeapError> {
+        let added = self.add_extent(shelf, pages);
+        if matches!(added, Err(HeapError::OutOfSpace { .. })) {
+            self.compact_forced(shelf, chunks)?;
+            self.scarce.store(true, Ordering::Relaxed);
+            return if shelf.has_free() { Ok(()) } else { added };
+        }
+        added
+    }
+
+    /// Nobody writes to the segment any more: it may be compacted. Exclusions in it are counted as dead, for
+    /// they will be when what they exclude is gone.
+    pub(super) fn seal(&self, shelf: &mut Shelf, index: u32) -> Result<(), HeapError> {
+        let page = self.read_page(index)?;
+        let exclusions = page[SLOT_FIRST as usize..]
+            .iter()
+            .filter(|word| matches!(Word::decode(**word), Some(Word { record: Record::Exclude { .. }, .. })))
+            .count() as u32;
+        let segment = self.segment(index);
+        segment.sealed.store(1, Ordering::Relaxed);
+        let _stripe = self.stripe(index);
+        let dead = segment.dead.load(Ordering::Relaxed) + exclusions;
+        segment.dead.store(dead, Ordering::Relaxed);
+        if dead >= CANDIDATE_DEAD {
+            shelf.candidates.push_back(index);
+        }
+        Ok(())
+    }
+
     /// Takes back a segment that its writer leaves.
-    pub(crate) fn give_back(&self, segment: OpenSegment) {
+    pub(crate) fn give_back(&self, segment: OpenSegment) -> Result<(), HeapError> {
         let mut shelf = self.lock_shelf();
         if segment.has_room(1) {
             shelf.unfilled.push(segment);
         } else {
-            shelf.seal(segment.index, self.segment(segment.index).dead.load(Ordering::Relaxed));
+            self.seal(&mut shelf, segment.index)?;
         }
+        Ok(())
     }
 
     /// Opens a free segment: the next pass over it begins.

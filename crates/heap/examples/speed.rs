@@ -1,0 +1,64 @@
+//! How long an allocation and a free take: `cargo run --release -p wattkeep-heap --example speed`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use wattkeep_heap::{Heap, Options};
+use wattkeep_persist::{Anonymous, Domain, Space};
+
+const SPACE_BYTES: usize = 3 << 30;
+const PAIRS: usize = 10_000_000;
+const LIVE: usize = 100_000;
+const OBJECTS: usize = 10_000_000;
+
+/// Time that this thread had a processor: other programs do not count.
+fn busy() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn report(what: &str, count: usize, begun: Duration) {
+    let each = (busy() - begun).as_nanos() as f64 / count as f64;
+    println!("{what}: {each:.1} ns each");
+}
+
+fn main() {
+    let space = Arc::new(Space::new(Arc::new(Anonymous::new(SPACE_BYTES)), Domain::Battery));
+    let heap = Heap::create(space.clone(), &Options::default()).expect("room");
+
+    let begun = busy();
+    for _ in 0..PAIRS {
+        let at = heap.alloc(64).expect("room");
+        heap.free(at).expect("an object");
+    }
+    report("64 B, allocate and free", PAIRS, begun);
+
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    for (what, sizes) in [("64 B", [64; 4]), ("16 to 1024 B", [16, 64, 256, 1024])] {
+        let mut live: Vec<u64> = (0..LIVE).map(|_| heap.alloc(sizes[0]).expect("room")).collect();
+        let begun = busy();
+        for _ in 0..PAIRS {
+            let number = random.next_u64();
+            let slot = &mut live[(number >> 32) as usize % LIVE];
+            heap.free(*slot).expect("an object");
+            *slot = heap.alloc(sizes[number as usize % 4]).expect("room");
+        }
+        report(&format!("{what}, replace one of {LIVE}"), PAIRS, begun);
+        live.into_iter().for_each(|at| heap.free(at).expect("an object"));
+    }
+
+    let begun = busy();
+    for _ in 0..OBJECTS {
+        heap.alloc(64).expect("room");
+    }
+    report("64 B, allocate", OBJECTS, begun);
+    drop(heap);
+    let begun = Instant::now();
+    let heap = Heap::open(space).expect("a heap");
+    println!("open with {OBJECTS} objects: {:?}", begun.elapsed());
+    let begun = Instant::now();
+    heap.alloc(64).expect("room");
+    println!("first allocation: {:?}", begun.elapsed());
+}
