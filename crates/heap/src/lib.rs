@@ -8,6 +8,7 @@
 
 pub mod error;
 pub mod heap; // the door
+pub mod naive; // the rival
 pub mod options;
 pub mod supply; // fresh pages, next to each other in physical memory
 

@@ -10,6 +10,7 @@ pub(crate) fn space(bytes: usize) -> Arc<Space> {
     Arc::new(Space::new(Arc::new(Anonymous::new(bytes)), Domain::Battery))
 }
 
+#[allow(dead_code, reason = "not every test needs no more")]
 /// A heap without an area for transaction logs.
 pub(crate) fn heap(bytes: usize) -> Heap {
     Heap::create(space(bytes), &small()).expect("room for a heap")
