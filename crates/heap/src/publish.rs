@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::error::HeapError;
 use crate::free::{allocated, blame};
 use crate::layout::{LANE_BYTES, LANES_AT};
-use crate::log::{OpenSegment, Position};
+use crate::log::{GROUP_ROOM, OpenSegment, Position};
 use crate::record::{LANES_MAX, Record, TID_BITS};
 
 /// Lanes that transactions may use; the last one is the heap's own.
@@ -260,42 +260,38 @@ impl Core {
     }
 }
 
-/// Appends grouped records, the header again in each segment.
+/// Appends records of a group.
 struct Writer<'a> {
     core: &'a Core,
     cache: &'a mut Cache,
     /// Segments that are full of a group that does not count yet: nobody may compact them.
     held: &'a mut Vec<OpenSegment>,
     header: Record,
-    /// Where the group begins in the thread's segment.
-    begun: Option<Position>,
+    /// The slot of the thread's segment where the group begins.
+    begun: Option<u32>,
 }
 
 impl Writer<'_> {
     fn append(&mut self, record: Record) -> Result<Position, HeapError> {
         let core = self.core;
-        if self.begun.is_none() || self.cache.segment.as_ref().is_none_or(|segment| segment.room() == 0) {
-            self.begin()?;
-        }
-        let segment = self.cache.segment.as_mut().expect("a segment with room");
-        Ok(segment.append(&core.space, record, true)?)
-    }
-
-    fn begin(&mut self) -> Result<(), HeapError> {
-        self.flush()?;
-        let core = self.core;
-        if self.cache.segment.as_ref().is_none_or(|segment| segment.room() < 2) {
-            let next = core.log.acquire(&mut core.lock_pages(), &core.chunks, 2)?;
+        loop {
+            if let Some(segment) = &mut self.cache.segment {
+                let is_first = self.begun.is_none();
+                let appended = segment.append_grouped(&core.space, self.header, is_first, record)?;
+                if let Some((begins, position)) = appended {
+                    self.begun.get_or_insert(begins);
+                    return Ok(position);
+                }
+            }
+            self.flush()?;
+            let next = core.log.acquire(&mut core.lock_pages(), &core.chunks, GROUP_ROOM)?;
             self.held.extend(self.cache.segment.replace(next));
         }
-        let segment = self.cache.segment.as_mut().expect("a segment with room");
-        self.begun = Some(segment.append(&core.space, self.header, true)?);
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), HeapError> {
         if let (Some(begun), Some(segment)) = (self.begun.take(), &self.cache.segment) {
-            segment.flush_from(&self.core.space, begun.slot())?;
+            segment.flush_from(&self.core.space, begun)?;
         }
         Ok(())
     }

@@ -177,24 +177,28 @@ impl Log {
         full: &mut Vec<OpenSegment>,
     ) -> Result<Vec<Position>, HeapError> {
         let mut positions = Vec::with_capacity(live.len());
-        let mut left = live;
-        while !left.is_empty() {
+        let (header, mut begun) = (Record::Moved { seq }, None);
+        let mut live = live.iter().peekable();
+        while let Some(next) = live.peek() {
             let mut mover = match shelf.mover.take() {
                 Some(mover) => mover,
                 None => self.open_free(shelf)?,
             };
-            if mover.room() < 2 {
-                full.push(mover);
-                continue;
+            match mover.append_grouped(&self.space, header, begun.is_none(), next.record)? {
+                Some((begins, position)) => {
+                    begun.get_or_insert(begins);
+                    positions.push(position);
+                    live.next();
+                    shelf.mover = Some(mover);
+                }
+                None => {
+                    begun.take().map_or(Ok(()), |begins| mover.flush_from(&self.space, begins))?;
+                    full.push(mover);
+                }
             }
-            let fits = left.len().min(mover.room() as usize - 1);
-            let begun = mover.append(&self.space, Record::Moved { seq }, true)?;
-            for live in &left[..fits] {
-                positions.push(mover.append(&self.space, live.record, true)?);
-            }
-            mover.flush_from(&self.space, begun.slot())?;
-            shelf.mover = Some(mover);
-            left = &left[fits..];
+        }
+        if let (Some(begins), Some(mover)) = (begun, &shelf.mover) {
+            mover.flush_from(&self.space, begins)?;
         }
         self.space.fence();
         Ok(positions)

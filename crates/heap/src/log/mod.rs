@@ -10,7 +10,9 @@
 //! 2. Every slot of a segment was written in each of its passes before the next begins, so a word of the
 //!    right phase was written in this pass.
 //! 3. A slot that an appended record excluded is not used again in the same pass.
-//! 4. A segment that a thread holds open is not compacted; any other only under its stripe.
+//! 4. A record of a group stands behind the group's header in its line. Of a line any beginning may be durable:
+//!    so the record is never there without its header, and is never taken for one of the group before.
+//! 5. A segment that a thread holds open is not compacted; any other only under its stripe.
 //!
 //! The modules, in the order of a record's life:
 
@@ -37,7 +39,12 @@ pub(crate) const SLOT_FIRST: u32 = (LINE / 8) as u32;
 /// Segments that a position can name.
 pub(crate) const SEGMENTS_MAX: usize = if cfg!(miri) { 1 << 8 } else { 1 << 22 };
 
-const _: () = assert!(SLOTS == 1 << SLOT_BITS);
+/// Slots of a line.
+const LINE_SLOTS: u32 = (LINE / 8) as u32;
+/// Room that a record of a group and its headers need at most.
+pub(crate) const GROUP_ROOM: u32 = 3;
+
+const _: () = assert!(SLOTS == 1 << SLOT_BITS && SLOTS.is_multiple_of(LINE_SLOTS));
 
 const STRIPES: usize = 64;
 
@@ -132,16 +139,36 @@ impl OpenSegment {
     }
 
     /// Appends without making it durable.
-    pub(crate) fn append(
-        &mut self,
-        space: &Space,
-        record: Record,
-        grouped: bool,
-    ) -> Result<Position, Refused> {
+    fn append(&mut self, space: &Space, record: Record, grouped: bool) -> Result<Position, Refused> {
         let slot = self.next;
         space.store(self.at(slot), record.encode(grouped, self.phase))?;
         self.next += 1;
         Ok(Position::new(self.index, slot))
+    }
+
+    /// Appends a record of a group, its first or not, without making it durable. Answers where the group's
+    /// words begin and where the record is; `None`: there is no room for it.
+    pub(crate) fn append_grouped(
+        &mut self,
+        space: &Space,
+        header: Record,
+        is_first: bool,
+        record: Record,
+    ) -> Result<Option<(u32, Position)>, Refused> {
+        let begins = self.next;
+        let headers = match (is_first, begins % LINE_SLOTS) {
+            // The record would be in the next line.
+            (true, slot) if slot == LINE_SLOTS - 1 => 2,
+            (true, _) | (false, 0) => 1,
+            (false, _) => 0,
+        };
+        if self.room() < headers + 1 {
+            return Ok(None);
+        }
+        for _ in 0..headers {
+            self.append(space, header, true)?;
+        }
+        Ok(Some((begins, self.append(space, record, true)?)))
     }
 
     /// Begins to write back what was appended from this slot on.
@@ -151,9 +178,11 @@ impl OpenSegment {
 
     /// Appends two records in one line, so that one flush makes them durable.
     pub(crate) fn write_pair(&mut self, space: &Space, records: [Record; 2]) -> Result<(), Refused> {
-        if self.next % 8 == 7 {
+        if self.next % LINE_SLOTS == LINE_SLOTS - 1 {
             let at = self.at(self.next);
             space.store(at, Record::Pad.encode(false, self.phase))?;
+            // First, for it is in another line than theirs: a gap before records that count would be damage.
+            space.persist(at, 8)?;
             self.pads.push(self.next);
             self.next += 1;
         }

@@ -6,11 +6,11 @@
 //!
 //! What a cut may leave is told from damage so: a word is written whole, so one that fails its check is
 //! damage. Words of a group may be missing if the group does not count; a missing word before a record that
-//! does count is damage.
+//! does count is damage, and so is a record of a group without the group's header before it in its line.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{Log, OpenSegment, Position, SLOT_FIRST, SLOTS};
+use super::{LINE_SLOTS, Log, OpenSegment, Position, SLOT_FIRST, SLOTS};
 use crate::chunks::{Chunks, FREE, POSITION_MIN};
 use crate::error::HeapError;
 use crate::layout::{BLOCK, BLOCK_PAGES, PAGE};
@@ -103,7 +103,7 @@ impl Log {
             cells.slots(1)[0].load(Ordering::Relaxed) == FREE
         });
         let found = || first.iter().chain(&second);
-        self.discard(&held, found().flat_map(|found| found.discarded.iter().copied()))?;
+        self.discard(&held, found().flat_map(|found| found.discarded.iter().copied()).collect())?;
         let pads = found().flat_map(|found| found.pads.iter().chain(&found.discarded).copied()).collect();
         self.sort_held(&held, pads)?;
         Ok(replayed)
@@ -159,8 +159,10 @@ impl Log {
         }
     }
 
-    /// Overwrites what does not count.
-    fn discard(&self, held: &[Held], discarded: impl Iterator<Item = Position>) -> Result<(), HeapError> {
+    /// Overwrites what does not count, a group's header behind its records: a cut in between must not leave
+    /// records without it.
+    fn discard(&self, held: &[Held], mut discarded: Vec<Position>) -> Result<(), HeapError> {
+        discarded.sort_unstable_by_key(|position| std::cmp::Reverse(*position));
         let phases: rustc_hash::FxHashMap<u32, bool> =
             held.iter().map(|held| (held.index, held.phase)).collect();
         for position in discarded {
@@ -236,6 +238,9 @@ impl Replay<'_> {
             for slot in SLOT_FIRST..SLOTS {
                 let word = page[slot as usize];
                 let position = Position::new(held.index, slot);
+                if slot % LINE_SLOTS == 0 {
+                    group = None;
+                }
                 if phase_of(word) != held.phase {
                     gaps.push(position);
                     continue;
