@@ -7,6 +7,7 @@
 //! - [`sps`]: swaps of strings, by every scheme of fault tolerance;
 //! - [`energy`]: a simulated cache and memory, and what accesses to it cost;
 //! - [`measure`]: alternating rounds, ratios with their spread, the JSON record of a figure;
+//! - `rival`: other people's heaps and tables, set up for speed;
 //! - [`figures`]: the figures we hold ourselves to, each beside its rival on this machine;
 //! - [`neighbour`]: a program that allocates beside a measurement;
 //! - [`chart`]: a drill's timeline as an SVG picture.
@@ -19,6 +20,7 @@ pub mod energy;
 pub mod figures;
 pub mod measure;
 pub mod neighbour;
+mod rival;
 pub mod spec;
 pub mod sps;
 pub mod workload;

@@ -100,6 +100,8 @@ pub enum Reach {
     AtMost(f64),
     /// No less than this.
     AtLeast(f64),
+    /// Shown for comparison: it has to be measured, whatever it is.
+    Shown,
 }
 
 impl Reach {
@@ -108,6 +110,7 @@ impl Reach {
         match self {
             Self::AtMost(bound) => value <= *bound,
             Self::AtLeast(bound) => value >= *bound,
+            Self::Shown => true,
         }
     }
 
@@ -115,6 +118,7 @@ impl Reach {
         match self {
             Self::AtMost(bound) => format!("<= {bound}{unit}"),
             Self::AtLeast(bound) => format!(">= {bound}{unit}"),
+            Self::Shown => "shown".to_owned(),
         }
     }
 }
@@ -188,13 +192,18 @@ impl Figure {
         let by_ratio = |a: &(&f64, &f64), b: &(&f64, &f64)| (a.0 / a.1).total_cmp(&(b.0 / b.1));
         let worst = match reach {
             Reach::AtMost(_) => pairs.max_by(by_ratio),
-            Reach::AtLeast(_) => pairs.min_by(by_ratio),
+            Reach::AtLeast(_) | Reach::Shown => pairs.min_by(by_ratio),
         };
         let mut alone = Rounds::default();
         if let Some((ours, theirs)) = worst {
             alone.push(*ours, *theirs);
         }
         Self { spread: spread(&rounds.ratios()), ..Self::beside(id, rival, unit, &alone, reach) }
+    }
+
+    /// A figure beside a rival that was not measured, and why.
+    pub fn missing(id: &str, rival: &str, unit: &str, reach: &Reach, why: &str) -> Self {
+        Self::beside(id, rival, unit, &Rounds::default(), reach).with_note(format!("not measured: {why}"))
     }
 
     /// The same figure with a note.
@@ -360,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_figure_not_measured_is_not_reached() {
-        for reach in [Reach::AtMost(1.0), Reach::AtLeast(1.0)] {
+        for reach in [Reach::AtMost(1.0), Reach::AtLeast(1.0), Reach::Shown] {
             assert!(!Figure::alone("save", "s", &[], &reach).reached);
             assert!(!Figure::beside("save", "x", "s", &Rounds::default(), &reach).reached);
         }

@@ -42,6 +42,13 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
         "restore.bandwidth",
         "rivals.mmap.speed",
         "rivals.mmap.bytes",
+        "heap.alloc.mimalloc",
+        "heap.alloc.mimalloc.mixed",
+        "heap.alloc.pmdk",
+        "heap.alloc.pmdk.mixed",
+        "heap.flushes",
+        "heap.open",
+        "heap.open.memory",
         "heap.contiguity.4",
         "heap.contiguity.16",
         "heap.contiguity.machine",
@@ -50,6 +57,9 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
     ]
     .map(String::from)
     .into();
+    for place in ["memory", "eadr", "adr", "file"] {
+        expected.extend(["mimalloc", "pmdk"].map(|rival| format!("heap.alloc.{rival}.{place}")));
+    }
     for mode in ["explicit", "transparent"] {
         expected.extend("ABCDF".chars().map(|mix| format!("ycsb.{mode}.{mix}")));
     }

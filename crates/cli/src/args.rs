@@ -396,7 +396,7 @@ pub(crate) enum BenchName {
     Ycsb,
     /// The kernel's own mmap
     Rivals,
-    /// The persistent heap
+    /// The persistent heap beside other allocators
     Heap,
     /// All of them
     All,

@@ -7,7 +7,7 @@
 //! | `restore` | `restore.bandwidth`, `open.first_touch` |
 //! | `ycsb` | `ycsb.explicit.A` to `.F`, `ycsb.transparent.A` to `.F` |
 //! | `rivals` | `rivals.mmap.speed`, `rivals.mmap.bytes` |
-//! | `heap` | `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` |
+//! | `heap` | `heap.alloc.*`, `heap.flushes`, `heap.open`, `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` |
 //!
 //! Every report of a benchmark with budgets ends with `bound.max_dirty`: the highest dirty count of its own
 //! runs against them. The stores are made in a directory of their own, which is removed at the end.
@@ -18,9 +18,11 @@ mod bare;
 mod contiguity;
 mod dirty_limit;
 mod fault;
+mod heap;
 mod kept;
 mod memory;
 mod meter;
+mod places;
 mod process;
 mod put_back;
 mod raw;
@@ -33,6 +35,7 @@ mod ycsb;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use wattkeep::{KeeperPlace, PolicyName};
@@ -98,6 +101,13 @@ pub enum BenchError {
         /// The refusal.
         error: io::Error,
     },
+    /// One of those who take turns failed.
+    Side {
+        /// Who.
+        who: &'static str,
+        /// What it said.
+        why: String,
+    },
     /// Pages stayed dirty although nobody wrote them.
     NotClean {
         /// How many.
@@ -120,6 +130,7 @@ impl fmt::Display for BenchError {
             }
             Self::Store(error) => error.fmt(f),
             Self::System { doing, error } => write!(f, "{doing}: {error}"),
+            Self::Side { who, why } => write!(f, "{who} failed while it was measured: {why}"),
             Self::NotClean { dirty_pages } => write!(
                 f,
                 "{dirty_pages} pages stay dirty after checkpoints although nothing writes them: \
@@ -134,7 +145,7 @@ impl std::error::Error for BenchError {
         match self {
             Self::Store(error) => Some(error),
             Self::System { error, .. } => Some(error),
-            Self::UnknownName { .. } | Self::NotClean { .. } => None,
+            Self::UnknownName { .. } | Self::Side { .. } | Self::NotClean { .. } => None,
         }
     }
 }
@@ -150,7 +161,9 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(within: &Path) -> Result<Self, BenchError> {
-        let path = within.join(format!("wattkeep-bench-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = within.join(format!("wattkeep-bench-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path)
             .map_err(BenchError::while_(format!("making {} for the benchmark's stores", path.display())))?;
@@ -242,7 +255,7 @@ fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
         "restore" => restore::run,
         "ycsb" => ycsb::run,
         "rivals" => rivals::run,
-        "heap" => |bench: &mut Bench| contiguity::run(bench),
+        "heap" => heap::run,
         _ => return Err(BenchError::UnknownName { name: name.to_owned() }),
     };
     let mut bench = Bench { only: figure, ..Bench::new(options)? };

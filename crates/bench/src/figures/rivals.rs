@@ -91,9 +91,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
 
 /// Both figures, with why they are not measured.
 fn not_measured(why: &str) -> Vec<Figure> {
-    let none = |id, unit, reach: &Reach| {
-        Figure::beside(id, RIVAL, unit, &Rounds::default(), reach).with_note(format!("not measured: {why}"))
-    };
+    let none = |id, unit, reach: &Reach| Figure::missing(id, RIVAL, unit, reach, why);
     vec![
         none("rivals.mmap.speed", "Mop/s", &Reach::AtLeast(20.0)),
         none("rivals.mmap.bytes", "B/op", &Reach::AtMost(0.2)),

@@ -20,22 +20,55 @@ pub(super) struct Measured {
     pub(super) others: String,
 }
 
-struct Round {
+/// One of those who take turns: given the number of the round, it measures `N` things.
+pub(super) type Side<'a, const N: usize> = Box<dyn FnMut(usize) -> Result<[f64; N], BenchError> + 'a>;
+
+/// The rounds that count of all who took turns.
+pub(super) struct Turns<const N: usize> {
+    /// By round, then by side.
+    rounds: Vec<Vec<[f64; N]>>,
+    pub(super) others: String,
+}
+
+impl<const N: usize> Turns<N> {
+    /// What sides `ours` and `theirs` measured as their thing number `what`.
+    pub(super) fn rounds(&self, ours: usize, theirs: usize, what: usize) -> Rounds {
+        let mut rounds = Rounds::default();
+        self.rounds.iter().for_each(|round| rounds.push(round[ours][what], round[theirs][what]));
+        rounds
+    }
+}
+
+struct Round<const N: usize> {
     others: f64,
-    ours: f64,
-    theirs: f64,
+    sides: Vec<[f64; N]>,
 }
 
 impl Bench {
     /// Measures `count` rounds of both sides, alternating, and changing who goes first. `pids` are the
     /// processes that belong to the measurement.
-    pub(super) fn alternate(
+    pub(super) fn alternate<'a>(
         &self,
         count: usize,
         pids: &[u32],
-        mut ours: impl FnMut(usize) -> Result<f64, BenchError>,
-        mut theirs: impl FnMut(usize) -> Result<f64, BenchError>,
+        mut ours: impl FnMut(usize) -> Result<f64, BenchError> + 'a,
+        mut theirs: impl FnMut(usize) -> Result<f64, BenchError> + 'a,
     ) -> Result<Measured, BenchError> {
+        let sides: Vec<Side<'a, 1>> = vec![
+            Box::new(move |round| ours(round).map(|value| [value])),
+            Box::new(move |round| theirs(round).map(|value| [value])),
+        ];
+        let turns = self.take_turns(count, pids, sides)?;
+        Ok(Measured { rounds: turns.rounds(0, 1, 0), others: turns.others })
+    }
+
+    /// Measures `count` rounds of all sides; each round begins with another one.
+    pub(super) fn take_turns<const N: usize>(
+        &self,
+        count: usize,
+        pids: &[u32],
+        mut sides: Vec<Side<'_, N>>,
+    ) -> Result<Turns<N>, BenchError> {
         let mut pids = pids.to_vec();
         pids.push(std::process::id());
         pids.sort_unstable();
@@ -46,34 +79,30 @@ impl Bench {
         while quiet < count && measured.len() < count * tries {
             let round = measured.len();
             let before = Processors::now(&pids);
-            let (mine, other) = if round.is_multiple_of(2) {
-                let mine = ours(round)?;
-                (mine, theirs(round)?)
-            } else {
-                let other = theirs(round)?;
-                (ours(round)?, other)
-            };
+            let mut values = vec![[0.0; N]; sides.len()];
+            for turn in 0..sides.len() {
+                let side = (round + turn) % sides.len();
+                values[side] = sides[side](round)?;
+            }
             let others = Processors::now(&pids).used_by_others_since(before);
             quiet += usize::from(others <= QUIET);
-            measured.push(Round { others, ours: mine, theirs: other });
+            measured.push(Round { others, sides: values });
         }
         Ok(keep_quietest(measured, count))
     }
 }
 
-fn keep_quietest(mut measured: Vec<Round>, count: usize) -> Measured {
+fn keep_quietest<const N: usize>(mut measured: Vec<Round<N>>, count: usize) -> Turns<N> {
     let tried = measured.len();
     measured.sort_by(|a, b| a.others.total_cmp(&b.others));
     measured.truncate(count);
-    let mut rounds = Rounds::default();
-    measured.iter().for_each(|round| rounds.push(round.ours, round.theirs));
     let most = measured.last().map_or(0.0, |round| round.others);
     let others = format!(
         "{} of {tried} rounds count; in them, others used up to {:.0} % of the processors",
         measured.len(),
         most * 100.0
     );
-    Measured { rounds, others }
+    Turns { rounds: measured.into_iter().map(|round| round.sides).collect(), others }
 }
 
 #[cfg(test)]
@@ -83,9 +112,10 @@ mod tests {
     #[test]
     fn the_quietest_rounds_count_whatever_they_measured() {
         let noisy = [(0.5, 1.0), (0.01, 9.0), (0.3, 2.0), (0.02, 8.0)];
-        let rounds = noisy.iter().map(|&(others, ours)| Round { others, ours, theirs: 1.0 }).collect();
+        let rounds =
+            noisy.iter().map(|&(others, ours)| Round { others, sides: vec![[ours], [1.0]] }).collect();
         let measured = keep_quietest(rounds, 2);
-        assert_eq!(measured.rounds.ratios(), [9.0, 8.0]);
+        assert_eq!(measured.rounds(0, 1, 0).ratios(), [9.0, 8.0]);
         assert_eq!(measured.others, "2 of 4 rounds count; in them, others used up to 2 % of the processors");
     }
 }

@@ -1,0 +1,202 @@
+//! Frees and allocations over slots that are always full: what a long-running program does.
+//!
+//! A turn replaces the objects of random slots, one pair of calls each. Objects are not touched: what the
+//! allocators themselves touch counts.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use wattkeep_heap::Heap;
+
+use crate::figures::places::{Place, Stand, new_heap};
+use crate::figures::rounds::Side;
+use crate::figures::{Bench, BenchError, Scratch};
+use crate::measure::{Figure, Reach};
+use crate::rival::{self, Absent, Allocator, TMPFS};
+
+const SLOTS: usize = 10_000;
+const QUICK_SLOTS: usize = 500;
+
+/// Pairs between two looks at the clock, where a pair takes nanoseconds.
+const PAIRS_AT_ONCE: usize = 1_000;
+
+const OURS: &str = "the heap";
+const MIMALLOC: &str = "mimalloc, volatile";
+const PMDK: &str = "libpmemobj on tmpfs, forced pmem";
+const POOL_BYTES: usize = 256 << 20;
+
+const UNIT: &str = "Mpairs/s";
+
+/// Sizes of the objects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sizes {
+    /// 64 bytes.
+    Line,
+    /// 16 to 4,095 bytes, as many of each doubling.
+    Mixed,
+}
+
+impl Sizes {
+    /// What the ids of its figures have behind the rival.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Line => "",
+            Self::Mixed => ".mixed",
+        }
+    }
+}
+
+/// Slots and sizes, in an order that looks random: the same for all.
+#[derive(Clone)]
+struct Stream {
+    state: u64,
+    slots: u64,
+    sizes: Sizes,
+}
+
+impl Stream {
+    fn new(slots: usize, sizes: Sizes) -> Self {
+        Self { state: 0x9E37_79B9_7F4A_7C15, slots: slots as u64, sizes }
+    }
+
+    #[inline]
+    fn next(&mut self) -> (usize, usize) {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        let random = self.state;
+        let slot = ((random >> 32) * self.slots) >> 32;
+        let bytes = match self.sizes {
+            Sizes::Line => 64,
+            Sizes::Mixed => {
+                let doubling = 16 << (random & 7);
+                doubling + (random >> 3 & (doubling - 1))
+            }
+        };
+        (slot as usize, bytes as usize)
+    }
+}
+
+/// Our heap, with slots in DRAM as the rivals have them.
+struct Ours {
+    heap: Heap,
+    slots: Vec<u64>,
+}
+
+impl Allocator for Ours {
+    #[inline]
+    fn replace(&mut self, slot: usize, bytes: usize) -> Result<(), Absent> {
+        let held = std::mem::take(&mut self.slots[slot]);
+        if held != 0 {
+            self.heap.free(held).map_err(|error| error.to_string())?;
+        }
+        self.slots[slot] = self.heap.alloc(bytes as u64).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+}
+
+/// What each side does in its turns.
+#[derive(Clone)]
+struct Turn {
+    stream: Stream,
+    slice: Duration,
+    pairs_at_once: usize,
+}
+
+impl Turn {
+    /// One who takes turns: replaces objects for as long as a slice lasts; millions of pairs a second.
+    fn side<'a>(
+        mut self,
+        who: &'static str,
+        mut heap: impl Allocator + 'a,
+    ) -> Result<Side<'a, 1>, BenchError> {
+        let failed = move |why| BenchError::Side { who, why };
+        for slot in 0..self.stream.slots as usize {
+            let (_, bytes) = self.stream.next();
+            heap.replace(slot, bytes).map_err(failed)?;
+        }
+        Ok(Box::new(move |_| {
+            let began = Instant::now();
+            let mut pairs = 0;
+            while began.elapsed() < self.slice {
+                for _ in 0..self.pairs_at_once {
+                    let (slot, bytes) = self.stream.next();
+                    heap.replace(slot, bytes).map_err(failed)?;
+                }
+                pairs += self.pairs_at_once;
+            }
+            Ok([pairs as f64 / began.elapsed().as_secs_f64() / 1e6])
+        }))
+    }
+
+    /// Lets a rival take turns, if there is one: its number among the sides.
+    fn join<'a>(
+        &self,
+        sides: &mut Vec<Side<'a, 1>>,
+        who: &'static str,
+        rival: Result<impl Allocator + 'a, Absent>,
+    ) -> Result<Result<usize, Absent>, BenchError> {
+        Ok(match rival {
+            Ok(heap) => {
+                sides.push(self.clone().side(who, heap)?);
+                Ok(sides.len() - 1)
+            }
+            Err(why) => Err(why),
+        })
+    }
+}
+
+/// Rivals as ids call them, by name, and what we have to reach beside them.
+const RIVALS: [(&str, &str, Reach); 2] =
+    [("mimalloc", MIMALLOC, Reach::AtLeast(0.4)), ("pmdk", PMDK, Reach::AtLeast(10.0))];
+
+fn id(sizes: Sizes, place: Place, rival: &str) -> String {
+    format!("heap.alloc.{rival}{}{}", sizes.suffix(), place.suffix())
+}
+
+/// Measures all figures of allocation.
+pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
+    let mut figures = run_sizes(bench, Sizes::Line, &Place::ALL)?;
+    figures.extend(run_sizes(bench, Sizes::Mixed, &Place::ALL[..1])?);
+    Ok(figures)
+}
+
+fn run_sizes(bench: &mut Bench, sizes: Sizes, places: &[Place]) -> Result<Vec<Figure>, BenchError> {
+    let wanted = |place: &Place| RIVALS.iter().any(|(rival, ..)| bench.wants(&id(sizes, *place, rival)));
+    let places: Vec<Place> = places.iter().copied().filter(wanted).collect();
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let slots = if bench.quick { QUICK_SLOTS } else { SLOTS };
+    let turn = Turn { stream: Stream::new(slots, sizes), slice: bench.slice, pairs_at_once: PAIRS_AT_ONCE };
+    let (mut stands, mut sides) = (Vec::new(), Vec::new());
+    for place in &places {
+        let stand = place.make(bench, &format!("alloc{}", sizes.suffix()))?;
+        let ours = Ours { heap: new_heap(&stand.space, bench)?, slots: vec![0; slots] };
+        let pairs_at_once = if *place == Place::File { 1 } else { PAIRS_AT_ONCE };
+        sides.push(Turn { pairs_at_once, ..turn.clone() }.side(OURS, ours)?);
+        stands.push(stand);
+    }
+    let scratch = Scratch::new(Path::new(TMPFS))?;
+    let pool = rival::pmdk_heap(&scratch.path().join("pool"), POOL_BYTES, slots);
+    let theirs =
+        [turn.join(&mut sides, MIMALLOC, rival::mimalloc(slots))?, turn.join(&mut sides, PMDK, pool)?];
+    let pids: Vec<u32> = stands.iter().filter_map(Stand::keeper_pid).collect();
+    let turns = bench.take_turns(bench.rounds, &pids, sides)?;
+    stands.into_iter().try_for_each(|stand| stand.close(bench))?;
+    let mut figures = Vec::new();
+    for (ours, place) in places.iter().enumerate() {
+        for ((rival, name, reach), theirs) in RIVALS.iter().zip(&theirs) {
+            let id = id(sizes, *place, rival);
+            let reach = if *place == Place::Region { reach } else { &Reach::Shown };
+            if bench.wants(&id) {
+                figures.push(match theirs {
+                    Ok(theirs) => Figure::beside(&id, name, UNIT, &turns.rounds(ours, *theirs, 0), reach)
+                        .with_note(turns.others.clone()),
+                    Err(why) => Figure::missing(&id, name, UNIT, reach, why),
+                });
+            }
+        }
+    }
+    Ok(figures)
+}

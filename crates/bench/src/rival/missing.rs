@@ -1,0 +1,17 @@
+//! Stands for the rivals that this build was made without: they cannot be made, only named.
+
+use super::{Absent, Allocator};
+
+/// What cannot be.
+pub(crate) enum Missing {}
+
+/// Says how to build one, whatever it would be made `from`.
+pub(crate) fn without<T>(_from: impl Sized) -> Result<T, Absent> {
+    Err("this build has no rivals: cargo build --release --workspace --features wattkeep-bench/rivals".into())
+}
+
+impl Allocator for Missing {
+    fn replace(&mut self, _slot: usize, _bytes: usize) -> Result<(), Absent> {
+        match *self {}
+    }
+}
