@@ -82,6 +82,18 @@ pub const LOADS_COPIED_AHEAD: usize = 2;
 /// a thread 50 µs to start, and nothing would go on beside it.
 pub const SAVE_ALONE_PAGES: usize = 1020;
 
+/// Reads that the filler of a restore has before it: one to fill, one so that it need not wait.
+pub const READS_FILLED_AHEAD: usize = 2;
+
+/// A restore of so many pages is filled without a second thread: 16 MiB take 8 ms, a thread 50 µs to start.
+pub const RESTORE_ALONE_PAGES: u32 = 4096;
+
+/// A read of fewer pages is not handed to the filler: somebody may wait for them, and 16 take 40 µs.
+pub const READ_ALONE_PAGES: usize = 16;
+
+/// Sleep of a keeper that has nothing to do but to wait for its filler: one read takes half a millisecond.
+pub const FILLER_NAP: Duration = Duration::from_micros(300);
+
 /// Part of the budget, at most, that is kept free for two batches under way.
 pub const PIPELINE_SHARE: usize = 16;
 
@@ -110,3 +122,4 @@ const _: () = assert!(VICTIMS_RING.is_power_of_two() && EVENTS_RING.is_power_of_
 const _: () = assert!(EVENTS_PER_TURN < EVENTS_RING);
 const _: () = assert!(GRANT_RUN_MAX >= 1 && GRANT_RUN_SHARE >= 1);
 const _: () = assert!(ADDRESS_BASE < ADDRESS_END);
+const _: () = assert!(RESTORE_READS + READS_FILLED_AHEAD + 1 < wattkeep_store::limits::READ_BUFFERS);

@@ -4,13 +4,12 @@
 //! write, or that are taken as they stand; does not know page words, and decides nothing.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, JoinHandle};
 
 use wattkeep_store::StagingBuffer;
 use wattkeep_store::hash::Hasher;
 
 use super::pages::RegionMemory;
+use super::worker::Worker;
 use crate::control::block::PageRef;
 use crate::control::page_word::Word;
 use crate::limits::LOADS_COPIED_AHEAD;
@@ -39,79 +38,48 @@ struct Source {
     hasher: Hasher,
 }
 
-/// The thread, with the way to it and back.
-struct Worker {
-    /// `None` once the thread is to end.
-    way_in: Option<SyncSender<Load>>,
-    way_back: Receiver<Load>,
-    thread: Option<JoinHandle<()>>,
-}
-
 /// Whoever copies: the caller, and a thread beside it.
 pub(super) struct Copier {
     source: Arc<Source>,
     /// `None`: too little to do for a thread, or the system has none to give.
-    worker: Option<Worker>,
-    /// With the thread.
-    loads: usize,
+    worker: Option<Worker<Load>>,
 }
 
 impl Copier {
     /// A copier of the regions with these memories, by place in the session.
     pub(super) fn new(memories: Vec<RegionMemory>, hasher: Hasher, threaded: bool) -> Self {
         let source = Arc::new(Source { memories, hasher });
-        let worker = if threaded { start(&source) } else { None };
-        Self { source, worker, loads: 0 }
+        let for_worker = source.clone();
+        let start =
+            || Worker::start("wattkeep-copier", LOADS_COPIED_AHEAD, move |load| for_worker.copy(load));
+        let worker = threaded.then(start).flatten();
+        Self { source, worker }
     }
 
     /// The thread can take another load.
     pub(super) fn wants_more(&self) -> bool {
-        self.worker.is_some() && self.loads < LOADS_COPIED_AHEAD
+        self.worker.as_ref().is_some_and(Worker::wants_more)
     }
 
     /// Has the thread copy a load, when it [`Self::wants_more`].
     pub(super) fn hand_over(&mut self, load: Load) {
-        let worker = self.worker.as_ref().filter(|_| self.loads < LOADS_COPIED_AHEAD);
-        let way_in = worker.and_then(|worker| worker.way_in.as_ref()).expect("the thread wants more");
-        way_in.send(load).expect("the thread lives as long as its way in");
-        self.loads += 1;
+        self.worker.as_mut().expect("the thread wants more").hand_over(load);
     }
 
     /// Takes a load back that the thread has copied. `None` when none is ready.
     pub(super) fn take_copied(&mut self) -> Option<Load> {
-        let load = self.worker.as_ref()?.way_back.try_recv().ok()?;
-        self.loads -= 1;
-        Some(load)
+        self.worker.as_mut()?.take_done()
     }
 
     /// Waits until a load is copied. `None` when the thread has none.
     pub(super) fn wait_for_copied(&mut self) -> Option<Load> {
-        let worker = self.worker.as_ref().filter(|_| self.loads > 0)?;
-        let load = worker.way_back.recv().expect("what was handed over comes back");
-        self.loads -= 1;
-        Some(load)
+        self.worker.as_mut()?.wait_for_done()
     }
 
     /// Copies a load here and now.
     pub(super) fn copy(&self, load: &mut Load) {
         self.source.copy(load);
     }
-}
-
-fn start(source: &Arc<Source>) -> Option<Worker> {
-    let (way_in, handed_over) = sync_channel::<Load>(LOADS_COPIED_AHEAD);
-    let (done, way_back) = sync_channel(LOADS_COPIED_AHEAD);
-    let source = source.clone();
-    let work = move || {
-        for mut load in handed_over {
-            source.copy(&mut load);
-            if done.send(load).is_err() {
-                return;
-            }
-        }
-    };
-    let thread = Builder::new().name("wattkeep-copier".into()).spawn(work).ok()?;
-    Some(Worker { way_in: Some(way_in), way_back, thread: Some(thread) })
 }
 
 impl Source {
@@ -125,16 +93,6 @@ impl Source {
             self.memories[page.region as usize].copy_page(page.page, staged);
             let checksum = self.hasher.page(staged);
             staging.push(*id, checksum, 0);
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.way_in = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic was met before, at the way back.
-            let _ = thread.join();
         }
     }
 }

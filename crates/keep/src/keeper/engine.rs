@@ -206,6 +206,7 @@ impl<D: Disk> Keeper<D> {
         let polled = self.store.poll(wait, &mut events);
         let reads = |event: &Event| matches!(event, Event::Read { .. });
         let taken = events.iter().position(reads).map_or(events.len(), |read| read + 1);
+        let behind_it = events[taken..].iter().any(reads);
         for event in events.drain(..taken) {
             match event {
                 Event::Written { sequence, pages, .. } => {
@@ -213,7 +214,7 @@ impl<D: Disk> Keeper<D> {
                     self.written(&pages);
                 }
                 Event::Read { token, buffer, first_slot, result } => {
-                    self.was_read(token, buffer, first_slot, result)?
+                    self.was_read(token, buffer, first_slot, result, behind_it)?
                 }
             }
         }

@@ -3,6 +3,9 @@
 //! A page is handed out only after its bytes matched the index's checksum; one that does not match is
 //! lost, for good, and says so to whoever touches it. Only the keeper moves a page out of `Absent`, so
 //! two reads of one page do no harm.
+//!
+//! When one read has ended behind another, a second thread fills its pages (`filler.rs`); what they become
+//! is settled here, and so is whatever that thread could not fill.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -12,9 +15,11 @@ use wattkeep_sys::buffer::AlignedBuffer;
 
 use super::complain::complain;
 use super::engine::{Keeper, KeeperError};
+use super::filler::{self, FillLoad, Run};
+use super::worker::Worker;
 use crate::control::block::PageRef;
 use crate::control::page_word::State;
-use crate::limits::{PAGE_SIZE, RESTORE_READ_PAGES, RESTORE_READS};
+use crate::limits::{PAGE_SIZE, READ_ALONE_PAGES, RESTORE_ALONE_PAGES, RESTORE_READ_PAGES, RESTORE_READS};
 
 /// Pages of the index that one turn sorts into segments.
 const SORTED_PER_TURN: u32 = 16_384;
@@ -43,6 +48,8 @@ pub(super) struct Filling {
     /// Reads in flight.
     flying: HashMap<u32, Vec<Placed>>,
     next_token: u32,
+    /// The second thread, while so much is to be filled that it is worth one.
+    filler: Option<Worker<FillLoad>>,
 }
 
 impl Filling {
@@ -57,6 +64,12 @@ impl Filling {
             || !self.reads.is_empty()
             || !self.flying.is_empty()
             || self.next_group < self.groups.len()
+            || self.awaits_filler()
+    }
+
+    /// The second thread has pages whose words are still to be settled.
+    pub(super) fn awaits_filler(&self) -> bool {
+        self.filler.as_ref().is_some_and(Worker::is_at_work)
     }
 }
 
@@ -74,8 +87,12 @@ impl<D: Disk> Keeper<D> {
 
     /// Starts the background fill of a region.
     pub(super) fn begin_fill(&mut self, index: usize) {
-        if self.regions[index].absent > 0 {
+        let region = &self.regions[index];
+        if region.absent > 0 {
             self.filling.sorting.push_back((index as u32, 0));
+        }
+        if region.absent > RESTORE_ALONE_PAGES && region.client().is_some() && self.filling.filler.is_none() {
+            self.filling.filler = filler::start(self.store.hasher());
         }
     }
 
@@ -92,6 +109,11 @@ impl<D: Disk> Keeper<D> {
     /// One step: what is wanted, then what is next in the log.
     pub(super) fn fill_ahead(&mut self) -> Result<bool, KeeperError> {
         let mut moved = self.read_wanted()?;
+        moved |= self.take_filled()?;
+        if !self.filling.pending() {
+            self.filling.filler = None;
+            return Ok(moved);
+        }
         if !self.filling.sorting.is_empty() {
             self.sort_some();
             return Ok(true);
@@ -176,6 +198,8 @@ impl<D: Disk> Keeper<D> {
             })
             .collect();
         placed.sort_unstable();
+        // A region that was closed and opened again meanwhile was sorted twice.
+        placed.dedup();
         let mut rest = &placed[..];
         while let Some((first, _)) = rest.first() {
             let near =
@@ -187,30 +211,101 @@ impl<D: Disk> Keeper<D> {
         true
     }
 
-    /// A read ended: verifies and installs what is still absent.
+    /// A read ended: fills its pages, or has them filled. `behind_it` another one waits.
     pub(super) fn was_read(
         &mut self,
         token: u32,
         buffer: AlignedBuffer,
         first_slot: u32,
         result: Result<u32, io::Error>,
+        behind_it: bool,
     ) -> Result<(), KeeperError> {
         let Some(read) = self.filling.flying.remove(&token) else { return Ok(()) };
-        let good = result.is_ok();
         if let Err(e) = result {
             complain(&format!("reading {} pages from slot {first_slot} failed: {e}", read.len()));
+            let damaged = read.into_iter().filter(|placed| self.is_due(*placed)).collect::<Vec<_>>();
+            damaged.into_iter().for_each(|(slot, page)| self.lose(page, slot));
+            self.store.recycle(buffer);
+            return Ok(());
         }
-        let mut run: Vec<Placed> = Vec::with_capacity(read.len());
-        for (slot, page) in read {
+        let wants_more = self.filling.filler.as_ref().is_some_and(Worker::wants_more);
+        let worth_it = behind_it && wants_more && read.len() >= READ_ALONE_PAGES;
+        if let Some(runs) = worth_it.then(|| self.runs(&read)).flatten() {
+            let filler = self.filling.filler.as_mut().expect("it wants more");
+            filler.hand_over(FillLoad { runs, buffer, first_slot });
+            return Ok(());
+        }
+        self.fill_here(&read, &buffer, first_slot)?;
+        self.store.recycle(buffer);
+        Ok(())
+    }
+
+    /// The page is still to be filled, from this slot. A read that began before the region was closed and
+    /// opened again may be of an older version.
+    fn is_due(&self, (slot, page): Placed) -> bool {
+        let region = &self.regions[page.region as usize];
+        region.word(page.page).load().state() == State::Absent
+            && self.store.slot_of(region.page_id(page.page)) == Some(slot)
+    }
+
+    /// The pages of a read that are due, for the second thread. `None` when it cannot fill one of them.
+    fn runs(&self, read: &[Placed]) -> Option<Vec<Run>> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (slot, page) in read.iter().copied().filter(|placed| self.is_due(*placed)) {
             let region = &self.regions[page.region as usize];
-            let id = region.page_id(page.page);
-            // A read that began before the region was closed and opened again may be of an older version.
-            if region.word(page.page).load().state() != State::Absent || self.store.slot_of(id) != Some(slot)
-            {
+            let checksum = self.store.stored_checksum(region.page_id(page.page))?;
+            match runs.last_mut() {
+                Some(run) if run.is_followed_by(slot, page) => run.checksums.push(checksum),
+                _ => runs.push(Run {
+                    first: page,
+                    slot,
+                    checksums: vec![checksum],
+                    client: region.client()?.clone(),
+                    memory: region.memory().clone(),
+                    filled: 0,
+                }),
+            }
+        }
+        Some(runs)
+    }
+
+    /// Settles what the second thread has filled, and fills what it left.
+    fn take_filled(&mut self) -> Result<bool, KeeperError> {
+        let Some(FillLoad { runs, buffer, first_slot }) =
+            self.filling.filler.as_mut().and_then(Worker::take_done)
+        else {
+            return Ok(false);
+        };
+        for run in runs {
+            let region = &mut self.regions[run.first.region as usize];
+            if !region.memory().is_same(&run.memory) {
                 continue;
             }
+            let placed: Vec<Placed> = run.placed().collect();
+            let (filled, left) = placed.split_at(run.filled);
+            for (_, page) in filled {
+                // Somebody waited for it, and it was filled from another read before.
+                if region.word(page.page).load().state() == State::Absent {
+                    region.absent -= 1;
+                    region.settle(page.page, State::Absent, State::Clean);
+                }
+            }
+            self.fill_here(left, &buffer, first_slot)?;
+        }
+        self.store.recycle(buffer);
+        Ok(true)
+    }
+
+    /// Verifies and fills what is due of a read.
+    fn fill_here(&mut self, read: &[Placed], buffer: &[u8], first_slot: u32) -> Result<(), KeeperError> {
+        let mut run: Vec<Placed> = Vec::with_capacity(read.len());
+        for (slot, page) in read.iter().copied() {
+            if !self.is_due((slot, page)) {
+                continue;
+            }
+            let id = self.regions[page.region as usize].page_id(page.page);
             let at = (slot - first_slot) as usize * PAGE_SIZE;
-            if !good || !self.store.verify(id, &buffer[at..at + PAGE_SIZE]) {
+            if !self.store.verify(id, &buffer[at..at + PAGE_SIZE]) {
                 self.lose(page, slot);
                 continue;
             }
@@ -218,14 +313,12 @@ impl<D: Disk> Keeper<D> {
                 last_slot + 1 == slot && last.region == page.region && last.page + 1 == page.page
             });
             if !follows {
-                self.install(&run, &buffer, first_slot)?;
+                self.install(&run, buffer, first_slot)?;
                 run.clear();
             }
             run.push((slot, page));
         }
-        self.install(&run, &buffer, first_slot)?;
-        self.store.recycle(buffer);
-        Ok(())
+        self.install(&run, buffer, first_slot)
     }
 
     fn install(&mut self, run: &[Placed], buffer: &[u8], first_slot: u32) -> Result<(), KeeperError> {

@@ -1,6 +1,7 @@
 //! The keeper: owns the memory, the permits, the victims, the writeback, the cut, the restore.
 //!
-//! One thread, one loop; a save takes a second thread to copy. The modules, in the order a dirty page meets them:
+//! One thread, one loop; a save takes a second thread to copy, a restore one to fill. The modules, in the
+//! order a dirty page meets them:
 
 pub mod admit;
 pub mod budget;
@@ -11,6 +12,7 @@ pub mod engine;
 pub mod fill;
 #[cfg(test)]
 mod fill_tests;
+mod filler;
 pub mod intake;
 pub mod notices;
 pub mod opening;
@@ -23,6 +25,7 @@ pub mod save;
 pub mod select;
 pub mod serve;
 pub mod status;
+mod worker;
 pub mod write;
 
 pub use wattkeep_sys::signal::ignore_requests_to_end;

@@ -49,6 +49,29 @@ impl RegionMemory {
         }
     }
 
+    /// Plain stores of whole pages, into memory that nobody else has, or whose pages nobody may touch yet.
+    pub(super) fn store(&self, page: u32, bytes: &[u8]) -> io::Result<()> {
+        let at = page as usize * PAGE_SIZE;
+        assert!(at + bytes.len() <= self.mapping.len());
+        // Mapped before the seal, so that the kernel lets us write again.
+        self.mapping.set_access(Access::ReadWrite)?;
+        // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.mapping.start().add(at), bytes.len()) }
+        Ok(())
+    }
+
+    /// Whether a page that is there has exactly these bytes.
+    fn holds(&self, page: u32, bytes: &[u8]) -> bool {
+        let mut found = [0; PAGE_SIZE];
+        self.copy_page(page, &mut found);
+        found == bytes
+    }
+
+    /// Whether both are of one region, opened once.
+    pub fn is_same(&self, other: &RegionMemory) -> bool {
+        Arc::ptr_eq(&self.mapping, &other.mapping)
+    }
+
     /// Asks the processor to bring a page nearer, before [`Self::copy_page`].
     #[inline]
     pub fn prefetch(&self, page: u32) {
@@ -69,6 +92,41 @@ impl RegionMemory {
     }
 }
 
+/// A region's pages as the client maps them: what can be done to them from outside, on any thread.
+pub struct ClientPages {
+    table: PageTable,
+    /// Where the client maps the first one.
+    address: u64,
+    protects: bool,
+}
+
+impl ClientPages {
+    /// Fills missing pages from `page` on with `bytes`, whole pages, protected where the region protects.
+    /// Answers with the bytes that were filled, and what stopped it: EEXIST is a page that is there.
+    pub fn fill(&self, page: u32, bytes: &[u8]) -> (usize, Option<Errno>) {
+        let start = self.address as usize + page as usize * PAGE_SIZE;
+        let mut done = 0;
+        while done < bytes.len() {
+            // SAFETY: 3.
+            match unsafe { self.table.fill(start + done, &bytes[done..], self.protects) } {
+                Ok(filled) => done += filled,
+                Err(errno) => return (done, Some(errno)),
+            }
+        }
+        (done, None)
+    }
+
+    /// Takes the right to store to `pages` pages away. A mapping that is gone is protected.
+    fn protect(&self, page: u32, pages: u32) -> bool {
+        let start = self.address as usize + page as usize * PAGE_SIZE;
+        // SAFETY: 3.
+        match unsafe { self.table.protect(start, pages as usize * PAGE_SIZE, true) } {
+            Err(Errno::NOENT | Errno::SRCH) => true,
+            answer => answer.is_ok(),
+        }
+    }
+}
+
 /// A region of the session.
 pub struct KeptRegion {
     /// Its name in the store's entries.
@@ -85,8 +143,8 @@ pub struct KeptRegion {
     memory: RegionMemory,
     memory_fd: OwnedFd,
     words_fd: OwnedFd,
-    /// The client's, through which it can be protected and filled from here.
-    table: Option<PageTable>,
+    /// Through which it can be protected and filled from here.
+    client: Option<Arc<ClientPages>>,
     /// The client has no mapping of it any more.
     detached: bool,
     sealed: bool,
@@ -126,7 +184,7 @@ impl KeptRegion {
             memory: RegionMemory { mapping: Arc::new(memory), pages: reserve },
             memory_fd,
             words_fd,
-            table: None,
+            client: None,
             detached: false,
             sealed: false,
             made_now: false,
@@ -143,7 +201,8 @@ impl KeptRegion {
 
     /// The client has mapped the memory: nobody else may, and our own mapping becomes read-only.
     pub fn seal(&mut self, table: Option<PageTable>) -> io::Result<()> {
-        self.table = table;
+        let (address, protects) = (self.address, self.tracking.protects());
+        self.client = table.map(|table| Arc::new(ClientPages { table, address, protects }));
         self.detached = false;
         self.sealed = true;
         self.made_now = false;
@@ -153,7 +212,7 @@ impl KeptRegion {
 
     /// The client's mapping is gone: nothing can be protected, and nothing needs to be.
     pub fn forget_client(&mut self) {
-        self.table = None;
+        self.client = None;
         self.detached = true;
     }
 
@@ -250,52 +309,49 @@ impl KeptRegion {
         if self.detached {
             return true;
         }
-        let Some(table) = &self.table else { return false };
-        let start = self.address as usize + page as usize * PAGE_SIZE;
-        // SAFETY: 3.
-        match unsafe { table.protect(start, pages as usize * PAGE_SIZE, true) } {
-            Err(Errno::NOENT | Errno::SRCH) => true,
-            answer => answer.is_ok(),
-        }
+        self.client.as_ref().is_some_and(|client| client.protect(page, pages))
     }
 
     /// The keeper can protect the client's pages from outside, or need not.
     pub fn has_guard(&self) -> bool {
-        self.table.is_some() || self.detached
+        self.client.is_some() || self.detached
+    }
+
+    /// The client's mapping, for whoever fills pages on another thread. `None` while there is none.
+    pub fn client(&self) -> Option<&Arc<ClientPages>> {
+        self.client.as_ref()
     }
 
     /// Fills missing pages with `bytes`, whole pages, protected where the region protects.
     pub fn fill(&mut self, page: u32, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {
-            let at = page as usize * PAGE_SIZE + done;
-            let Some(table) = &self.table else {
-                return self.fill_directly(at, &bytes[done..]);
-            };
-            let rest = &bytes[done..];
-            let target = self.address as usize + at;
-            // SAFETY: 3.
-            match unsafe { table.fill(target, rest, self.tracking.protects()) } {
-                Ok(copied) => done += copied,
+            let (next, rest) = (page + (done / PAGE_SIZE) as u32, &bytes[done..]);
+            let Some(client) = &self.client else { return self.fill_directly(next, rest) };
+            let (filled, stopped) = client.fill(next, rest);
+            let (next, rest) = (next + (filled / PAGE_SIZE) as u32, &rest[filled..]);
+            done += filled;
+            match stopped {
+                None => {}
                 // The mapping is gone, or the client is. Cleaning moves pages from memory: fill it all the same.
-                Err(Errno::NOENT | Errno::SRCH) => return self.fill_directly(at, rest),
-                Err(errno) => return Err(errno.into()),
+                Some(Errno::NOENT | Errno::SRCH) => return self.fill_directly(next, rest),
+                // Another thread filled it from another read, or a hole was read that should hold the same.
+                Some(Errno::EXIST) if self.memory.holds(next, &rest[..PAGE_SIZE]) => {
+                    if client.protects && !client.protect(next, 1) {
+                        return Err(io::Error::other("a page that was there already cannot be protected"));
+                    }
+                    done += PAGE_SIZE;
+                }
+                Some(errno) => return Err(errno.into()),
             }
         }
         Ok(())
     }
 
-    /// Before the client has the region, or after it let go: plain stores into memory that is ours alone.
-    fn fill_directly(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
-        assert!(at + bytes.len() <= self.memory.mapping.len());
-        // Mapped before the seal, so that the kernel lets us write again.
-        self.memory.mapping.set_access(Access::ReadWrite)?;
+    /// Before the client has the region, or after it let go.
+    fn fill_directly(&mut self, page: u32, bytes: &[u8]) -> io::Result<()> {
         self.filled = true;
-        // SAFETY: 1: inside the mapping, asserted. 2: a raw copy.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.mapping.start().add(at), bytes.len())
-        }
-        Ok(())
+        self.memory.store(page, bytes)
     }
 
     /// Moves a page on from a state that only the keeper leaves, and wakes who waited for it.

@@ -26,7 +26,7 @@ use super::notices::ClientLine;
 use super::opening::open_store;
 use crate::clock::Clock;
 use crate::control::block::Control;
-use crate::limits::{KEEPER_NAP, MESSAGE_MAX};
+use crate::limits::{FILLER_NAP, KEEPER_NAP, MESSAGE_MAX};
 use crate::page_table::PageTable;
 use crate::protocol::{PROTOCOL, RegionRequest, Reply, Request, SOCKET_NAME, SessionOptions};
 
@@ -194,7 +194,11 @@ impl Server {
 
     /// Answers whoever asked; sleeps until somebody does, or news comes, if told so.
     fn look_at_sockets(&mut self, client: &OwnedFd, sleepy: bool) -> Next {
-        let nap = if sleepy && self.fall_asleep() { KEEPER_NAP } else { Duration::ZERO };
+        let nap = match sleepy && self.fall_asleep() {
+            true if self.keeper.filling.awaits_filler() => FILLER_NAP,
+            true => KEEPER_NAP,
+            false => Duration::ZERO,
+        };
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(nap.subsec_nanos()) };
         let ready: Vec<bool> = {
             let disk = self.keeper.store().disk().wake_fd();
