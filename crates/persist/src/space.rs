@@ -186,8 +186,12 @@ impl Space {
         self.start as usize + at
     }
 
+    /// Whether `len` bytes at `at` lie in the space.
+    ///
+    /// # Errors
+    /// They do not.
     #[inline]
-    fn check(&self, at: usize, len: usize) -> Result<(), Refused> {
+    pub fn check(&self, at: usize, len: usize) -> Result<(), Refused> {
         let space = self.len();
         if at <= space && len <= space - at { Ok(()) } else { Err(Refused::Outside { at, len, space }) }
     }

@@ -1,0 +1,126 @@
+//! Why a transaction cannot be, and what to do about it.
+
+use std::fmt;
+
+use wattkeep_heap::HeapError;
+use wattkeep_persist::Refused;
+
+/// What went wrong. Unless it says otherwise, the transaction is aborted and the heap is as before it.
+#[derive(Debug)]
+pub enum TxError {
+    /// The heap refused.
+    Heap(HeapError),
+    /// The space refused a load or a store.
+    Space(Refused),
+    /// The transaction stores more than a lane's log holds.
+    TooLarge {
+        /// Which part of the log.
+        part: &'static str,
+        /// Bytes that the transaction needs of it.
+        needed: usize,
+        /// Bytes that there are.
+        room: usize,
+    },
+    /// What is freed, or was to be changed, is no live object of the heap.
+    NotAllocated {
+        /// Its offset.
+        at: u64,
+    },
+    /// Freed twice in one transaction.
+    FreedTwice {
+        /// Its offset.
+        at: u64,
+    },
+    /// The caller gave the transaction up.
+    Aborted,
+    /// A nested transaction failed, and takes the outer one with it.
+    Doomed,
+    /// The bytes set apart for the log hold something else, or too few bytes.
+    NotALog {
+        /// What is wrong with them.
+        why: String,
+    },
+    /// The log was written by a newer version.
+    Newer {
+        /// Its version.
+        version: u32,
+    },
+    /// A committed record does not match its checksum.
+    Damaged {
+        /// Where, in bytes of the space.
+        at: usize,
+        /// What lies there.
+        what: String,
+    },
+    /// The heap has a manager already.
+    Managed,
+    /// An earlier commit failed half way: what it decided is in the log, not in the heap.
+    Poisoned {
+        /// How it failed.
+        why: String,
+    },
+}
+
+impl fmt::Display for TxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Heap(error) => error.fmt(f),
+            Self::Space(refused) => refused.fmt(f),
+            Self::TooLarge { part, needed, room } => write!(
+                f,
+                "the transaction needs {needed} bytes of {part} in its log, which has {room}: split it, store \
+                 bulk data into memory that it allocates, or create the heap with larger logs"
+            ),
+            Self::NotAllocated { at } => write!(f, "there is no live object at {at:#x}: nothing was freed"),
+            Self::FreedTwice { at } => {
+                write!(f, "the object at {at:#x} was freed in this transaction already")
+            }
+            Self::Aborted => f.write_str("the transaction was aborted"),
+            Self::Doomed => {
+                f.write_str("a nested transaction failed, so the outer one was aborted: run it again")
+            }
+            Self::NotALog { why } => {
+                write!(f, "the heap's log area is not usable: {why}; run 'wattkeep check' on the heap")
+            }
+            Self::Newer { version } => write!(
+                f,
+                "the transaction log has format {version}, this program knows {}: use a newer wattkeep",
+                crate::record::VERSION
+            ),
+            Self::Damaged { at, what } => write!(
+                f,
+                "{what} at {at:#x} is damaged, so committed changes cannot be replayed: restore a copy of the \
+                 heap, or run 'wattkeep check' on it"
+            ),
+            Self::Managed => {
+                f.write_str("the heap has a transaction manager already: share that one, or drop it first")
+            }
+            Self::Poisoned { why } => write!(
+                f,
+                "an earlier commit failed half way ({why}): open the heap again, which completes it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TxError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Heap(error) => Some(error),
+            Self::Space(refused) => Some(refused),
+            _ => None,
+        }
+    }
+}
+
+impl From<HeapError> for TxError {
+    fn from(error: HeapError) -> Self {
+        Self::Heap(error)
+    }
+}
+
+impl From<Refused> for TxError {
+    fn from(refused: Refused) -> Self {
+        Self::Space(refused)
+    }
+}

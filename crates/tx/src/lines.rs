@@ -1,0 +1,386 @@
+//! The bytes that a transaction changes, as cache lines with a mask: in order of their first change.
+//!
+//! With redo a line carries its new bytes until the commit; with undo it says which bytes are logged. Few
+//! lines are searched one by one, many through a table; what was never changed is told by a filter of 64
+//! bits, so that a read beside the changes costs one test.
+//!
+//! Invariants: no line is there twice; a byte of a word run belongs to a whole aligned word; runs never
+//! overlap, so their order does not matter.
+//!
+//! Does not know the space, the log, or what is durable.
+
+use std::ops::Range;
+
+use wattkeep_persist::{LINE, WORD};
+
+/// So many lines are searched without a table.
+const QUICK: usize = 12;
+
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    line: u64,
+    /// The bytes that were changed.
+    mask: u64,
+    /// Those of them that are logged as words.
+    words: u64,
+}
+
+/// Consecutive bytes that one record holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Where they belong.
+    pub(crate) home: u64,
+    pub(crate) word: bool,
+    /// Where they lie in [`Lines::bytes`].
+    pub(crate) bytes: Range<usize>,
+}
+
+/// The lines that were changed.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    heads: Vec<Head>,
+    bytes: Vec<[u8; LINE]>,
+    /// Place of a line in `heads`, plus one; empty while there are few lines.
+    table: Vec<u32>,
+    filter: u64,
+}
+
+/// Pieces of `at..at + len`, one a line: the line, where in it, and where in the range.
+#[inline]
+fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let from = (at as usize + done) % LINE;
+        let bytes = (LINE - from).min(len - done);
+        let piece = ((at + done as u64) / LINE as u64, from..from + bytes, done..done + bytes);
+        done += bytes;
+        Some(piece)
+    })
+}
+
+#[inline]
+fn mask_of(range: &Range<usize>) -> u64 {
+    (u64::MAX >> (LINE - range.len())) << range.start
+}
+
+#[inline]
+fn spread(line: u64) -> u64 {
+    line.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[inline]
+fn filter_bit(line: u64) -> u64 {
+    1 << (spread(line) >> 58)
+}
+
+impl Lines {
+    /// Nothing was changed.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// Forgets everything, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.heads.clear();
+        self.bytes.clear();
+        self.table.clear();
+        self.filter = 0;
+    }
+
+    /// Memory it holds on to.
+    pub(crate) fn capacity_bytes(&self) -> usize {
+        self.bytes.capacity() * LINE + self.heads.capacity() * size_of::<Head>() + self.table.capacity() * 4
+    }
+
+    #[inline]
+    fn find(&self, line: u64) -> Option<usize> {
+        if self.filter & filter_bit(line) == 0 {
+            return None;
+        }
+        if self.table.is_empty() {
+            return self.heads.iter().rposition(|head| head.line == line);
+        }
+        let mut slot = self.slot(line);
+        loop {
+            match self.table[slot] {
+                0 => return None,
+                place if self.heads[place as usize - 1].line == line => return Some(place as usize - 1),
+                _ => slot = (slot + 1) & (self.table.len() - 1),
+            }
+        }
+    }
+
+    fn slot(&self, line: u64) -> usize {
+        (spread(line) >> 32) as usize & (self.table.len() - 1)
+    }
+
+    #[inline]
+    fn find_or_add(&mut self, line: u64) -> usize {
+        match self.find(line) {
+            Some(place) => place,
+            None => self.add(line),
+        }
+    }
+
+    fn add(&mut self, line: u64) -> usize {
+        self.filter |= filter_bit(line);
+        self.heads.push(Head { line, mask: 0, words: 0 });
+        self.bytes.push([0; LINE]);
+        if self.heads.len() > QUICK {
+            self.enter_in_table();
+        }
+        self.heads.len() - 1
+    }
+
+    /// Enters the last line; all of them when the table is new or grows.
+    fn enter_in_table(&mut self) {
+        let mut first = self.heads.len() - 1;
+        if self.heads.len() * 2 > self.table.len() {
+            let slots = (self.heads.len() * 4).next_power_of_two();
+            self.table.clear();
+            self.table.resize(slots, 0);
+            first = 0;
+        }
+        for place in first..self.heads.len() {
+            let mut slot = self.slot(self.heads[place].line);
+            while self.table[slot] != 0 {
+                slot = (slot + 1) & (self.table.len() - 1);
+            }
+            self.table[slot] = place as u32 + 1;
+        }
+    }
+
+    /// Keeps `bytes` as what is to be stored at `at`.
+    #[inline]
+    pub(crate) fn stage(&mut self, at: u64, bytes: &[u8], words: bool) {
+        for (line, within, part) in pieces(at, bytes.len()) {
+            let place = self.find_or_add(line);
+            self.heads[place].change(mask_of(&within), words);
+            self.bytes[place][within].copy_from_slice(&bytes[part]);
+        }
+    }
+
+    /// Puts what is staged over `into`, which was read at `at`.
+    #[inline]
+    pub(crate) fn overlay(&self, at: u64, into: &mut [u8]) {
+        if self.filter == 0 {
+            return;
+        }
+        for (line, within, part) in pieces(at, into.len()) {
+            let Some(place) = self.find(line) else { continue };
+            let (mask, wanted) = (self.heads[place].mask, mask_of(&within));
+            if mask & wanted == wanted {
+                into[part].copy_from_slice(&self.bytes[place][within]);
+            } else {
+                for (byte, to) in within.zip(&mut into[part]) {
+                    if mask >> byte & 1 == 1 {
+                        *to = self.bytes[place][byte];
+                    }
+                }
+            }
+        }
+    }
+
+    /// The runs of `len` bytes at `at` that were not there yet; they are from now on. [`Run::bytes`] counts
+    /// from the beginning of the first run.
+    pub(crate) fn mark(&mut self, at: u64, len: usize, words: bool, new: &mut Vec<Run>) {
+        new.clear();
+        let mut bytes = 0;
+        for (line, within, _) in pieces(at, len) {
+            let place = self.find_or_add(line);
+            let fresh = mask_of(&within) & !self.heads[place].mask;
+            self.heads[place].change(fresh, words);
+            let as_words = self.heads[place].words & fresh;
+            let mut from = 0;
+            while let Some((run, word)) = next_run(fresh, as_words, from) {
+                from = run.end;
+                let home = line * LINE as u64 + run.start as u64;
+                match new.last_mut() {
+                    Some(last) if !word && !last.word && last.end() == home => last.bytes.end += run.len(),
+                    _ => new.push(Run { home, word, bytes: bytes..bytes + run.len() }),
+                }
+                bytes += run.len();
+            }
+        }
+    }
+
+    /// All runs, in the order of the first change; those that continue each other are one.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        let (mut place, mut from) = (0, 0);
+        std::iter::from_fn(move || {
+            loop {
+                let head = self.heads.get(place)?;
+                let Some((run, word)) = next_run(head.mask, head.words, from) else {
+                    (place, from) = (place + 1, 0);
+                    continue;
+                };
+                let home = head.line * LINE as u64 + run.start as u64;
+                let start = place * LINE + run.start;
+                from = run.end;
+                let mut bytes = run.len();
+                while from == LINE && !word {
+                    let Some(more) = self.continued(place) else { break };
+                    (place, from) = (place + 1, more);
+                    bytes += more;
+                }
+                return Some(Run { home, word, bytes: start..start + bytes });
+            }
+        })
+    }
+
+    /// How many bytes of the next line continue an object run that fills this one to its end.
+    fn continued(&self, place: usize) -> Option<usize> {
+        let next = self.heads.get(place + 1)?;
+        let more = (next.mask & !next.words).trailing_ones() as usize;
+        (next.line == self.heads[place].line + 1 && more > 0).then_some(more)
+    }
+
+    /// The staged bytes that [`Run::bytes`] points into.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.as_flattened()
+    }
+
+    /// Offset of each line, in order of the first change.
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = usize> + '_ {
+        self.heads.iter().map(|head| head.line as usize * LINE)
+    }
+}
+
+impl Head {
+    #[inline]
+    fn change(&mut self, bytes: u64, words: bool) {
+        if words {
+            // A word that was begun as part of an object stays in the object's record.
+            self.words |= bytes & !whole_words(whole_words(bytes) & self.mask);
+        } else {
+            self.words &= !whole_words(bytes & self.words);
+        }
+        self.mask |= bytes;
+    }
+}
+
+/// The bytes of each word that any of `bytes` lies in.
+fn whole_words(bytes: u64) -> u64 {
+    let mut words = 0;
+    let mut rest = bytes;
+    while rest != 0 {
+        let word = 0xFF << (rest.trailing_zeros() as usize / WORD * WORD);
+        words |= word;
+        rest &= !word;
+    }
+    words
+}
+
+/// The first run of a line at or behind `from`, and whether it is a word.
+#[inline]
+fn next_run(mask: u64, words: u64, from: usize) -> Option<(Range<usize>, bool)> {
+    if from == LINE || mask >> from == 0 {
+        return None;
+    }
+    let start = from + (mask >> from).trailing_zeros() as usize;
+    if words >> start & 1 == 1 {
+        return Some((start..start + WORD, true));
+    }
+    let bytes = ((mask & !words) >> start).trailing_ones() as usize;
+    Some((start..start + bytes, false))
+}
+
+impl Run {
+    /// Behind its last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.home + self.bytes.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use wattkeep_sim::random::Random;
+
+    use super::*;
+
+    /// What the lines must say, byte by byte.
+    type Model = BTreeMap<u64, u8>;
+
+    fn bytes_of(lines: &Lines) -> Model {
+        let mut bytes = Model::new();
+        for run in lines.runs() {
+            assert!(!run.word || run.home.is_multiple_of(8) && run.bytes.len() == 8, "{run:?}");
+            for (offset, byte) in lines.bytes()[run.bytes.clone()].iter().enumerate() {
+                let before = bytes.insert(run.home + offset as u64, *byte);
+                assert!(before.is_none(), "{run:?} overlaps another");
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_is_staged_is_what_runs_and_reads_tell() {
+        for seed in 0..200 {
+            let mut random = Random::new(seed);
+            let (mut lines, mut model) = (Lines::default(), Model::new());
+            // Few lines and many: with and without a table.
+            let span = if seed % 2 == 0 { 300 } else { 6000 };
+            for step in 0..random.below(60) {
+                let (mut at, mut len) = (random.below(span), random.below(150) as usize);
+                let words = random.below(2) == 0;
+                if words {
+                    (at, len) = (at / 8 * 8, len / 8 * 8);
+                }
+                let stored: Vec<u8> = (0..len).map(|byte| (byte as u64 + step * 7) as u8).collect();
+                lines.stage(at, &stored, words);
+                model.extend((at..).zip(stored));
+                assert_eq!(bytes_of(&lines), model, "seed {seed}");
+                let (from, len) = (random.below(span), random.below(200));
+                let mut read = vec![0xEE; len as usize];
+                lines.overlay(from, &mut read);
+                let expected: Vec<u8> =
+                    (from..from + len).map(|at| model.get(&at).copied().unwrap_or(0xEE)).collect();
+                assert_eq!(read, expected, "seed {seed}");
+            }
+            lines.clear();
+            assert!(lines.is_empty() && lines.runs().next().is_none());
+        }
+    }
+
+    #[test]
+    fn a_byte_is_new_once() {
+        for seed in 0..200 {
+            let mut random = Random::new(seed);
+            let (mut lines, mut model, mut new) = (Lines::default(), Model::new(), Vec::new());
+            for _ in 0..random.below(40) {
+                let (mut at, mut len) = (random.below(2000), random.below(150));
+                let words = random.below(2) == 0;
+                if words {
+                    (at, len) = (at / 8 * 8, len / 8 * 8);
+                }
+                lines.mark(at, len as usize, words, &mut new);
+                let expected: Vec<u64> = (at..at + len).filter(|at| !model.contains_key(at)).collect();
+                let marked: Vec<u64> = new.iter().flat_map(|run| run.home..run.end()).collect();
+                assert_eq!(marked, expected, "seed {seed}");
+                assert!(new.iter().all(|run| !run.word || run.bytes.len() == 8), "seed {seed}: {new:?}");
+                model.extend(expected.into_iter().map(|at| (at, 0)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_object_over_many_lines_is_one_run_and_its_words_stay_in_it() {
+        let mut lines = Lines::default();
+        lines.stage(40, &[1; 4096], false);
+        lines.stage(80, &[2; 8], true);
+        let runs: Vec<Run> = lines.runs().collect();
+        assert_eq!(runs.len(), 1);
+        assert_eq!((runs[0].home, runs[0].bytes.len(), runs[0].word), (40, 4096, false));
+        lines.clear();
+        lines.stage(80, &[2; 16], true);
+        assert_eq!(lines.runs().filter(|run| run.word).count(), 2);
+        lines.stage(84, &[3; 8], false);
+        assert_eq!(lines.runs().map(|run| (run.home, run.bytes.len())).collect::<Vec<_>>(), [(80, 16)]);
+    }
+}

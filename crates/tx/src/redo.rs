@@ -1,0 +1,183 @@
+//! Commits with new values in the log.
+//!
+//! Stores wait in DRAM. The commit takes a lane, draws the TID (so that TIDs follow the order in which
+//! transactions let go of their locks), stores data, records and then the slot, and one fence makes it
+//! durable: a slot whose digest does not fit its records is torn, and never was. Then the values go to their
+//! homes, whose lines are written back without waiting: the thread's next fence covers them, and the log
+//! keeps them until it is truncated.
+//!
+//! A transaction that stored to memory it allocated needs a second fence, before the slot: those stores are
+//! in no digest.
+//!
+//! Truncation takes all lanes. If it emptied one lane only, a lower TID of another lane would be replayed
+//! over a value whose record is gone.
+
+use std::sync::PoisonError;
+use std::thread;
+
+use wattkeep_persist::{Domain, LINE, Refused, Space, WORD};
+
+use crate::error::TxError;
+use crate::lane::{Bytes, Lane};
+use crate::layout::Part;
+use crate::lines::{Lines, Run};
+use crate::manager::Manager;
+use crate::record::{Kind, Mark, OBJECT_RECORD, ORDERED, SEALED, Slot, WORD_RECORD};
+use crate::recover;
+use crate::work::Work;
+
+/// Bytes of the log that the runs take.
+pub(crate) fn need_of(runs: impl Iterator<Item = Run>) -> Bytes {
+    let mut need = Bytes::default();
+    for run in runs {
+        if run.word {
+            need.add(Part::WordRecords, WORD_RECORD);
+            need.add(Part::Words, run.bytes.len());
+        } else {
+            need.add(Part::ObjectRecords, OBJECT_RECORD);
+            need.add(Part::Objects, run.bytes.len());
+        }
+    }
+    // The objects' data is padded to a word.
+    need.add(Part::Objects, need.of(Part::Objects).next_multiple_of(WORD) - need.of(Part::Objects));
+    need
+}
+
+impl Run {
+    pub(crate) fn kind(&self) -> Kind {
+        if self.word { Kind::Word } else { Kind::Object }
+    }
+}
+
+impl Manager {
+    /// Commits what waits in `work`. An error leaves everything as before it, or the manager poisoned.
+    pub(crate) fn commit_redo(&self, work: &mut Work) -> Result<(), TxError> {
+        let mut need = need_of(work.lines.runs());
+        need.add(Part::Slots, size_of::<Slot>());
+        need.add(Part::Lists, (work.fresh.len() + work.freed.len()) * 8);
+        let mut lane = self.lane_with_room(&need)?;
+        let before = lane.used();
+        let committed = self.log(&mut lane, work).inspect_err(|_| lane.forget_behind(before));
+        let applied = committed.and_then(|slot| {
+            work.before_apply.drain(..).for_each(|hook| hook());
+            lane.unfenced = Some((slot, before, thread::current().id()));
+            self.decided(self.apply(&lane, work, slot.tid))
+        });
+        self.pool.put(lane);
+        applied
+    }
+
+    /// A lane with room for `need`.
+    fn lane_with_room(&self, need: &Bytes) -> Result<Box<Lane>, TxError> {
+        loop {
+            let mut lane = self.pool.take();
+            if lane.has_room(need, self.options.truncate_bytes) {
+                if let Some((.., thread)) = lane.unfenced
+                    && thread != thread::current().id()
+                {
+                    let flushed = flush_homes(&self.space, &mut lane);
+                    if let Err(refused) = flushed {
+                        self.pool.put(lane);
+                        return Err(refused.into());
+                    }
+                }
+                return Ok(lane);
+            }
+            let too_large = if lane.is_empty() { lane.check_room(need) } else { Ok(()) };
+            self.pool.put(lane);
+            too_large?;
+            self.truncate()?;
+        }
+    }
+
+    /// Everything up to the durable slot.
+    fn log(&self, lane: &mut Lane, work: &mut Work) -> Result<Slot, TxError> {
+        let space = &*self.space;
+        let (before, tid) = (lane.used(), self.next_tid()?);
+        lane.begin();
+        for run in work.lines.runs() {
+            lane.record(run.kind(), tid, run.home, &work.lines.bytes()[run.bytes.clone()]);
+        }
+        lane.append_records(space)?;
+        work.scratch.allocated.clear();
+        work.scratch.allocated.extend(work.fresh.objects());
+        lane.append_list(space, &work.scratch.allocated, &work.freed)?;
+        let mut flags = match space.domain() {
+            Domain::Battery | Domain::Eadr => ORDERED,
+            Domain::Adr(..) | Domain::File => 0,
+        };
+        if work.fresh.any_stored() {
+            work.fresh.flush(space)?;
+            space.fence();
+            flags |= SEALED;
+        }
+        let slot = lane.slot(tid, flags, &before, (work.fresh.len(), work.freed.len()));
+        self.decided(lane.append_slot(space, &slot).map_err(TxError::from))?;
+        space.fence();
+        Ok(slot)
+    }
+
+    /// The committed values go home, and the heap learns what is allocated.
+    fn apply(&self, lane: &Lane, work: &Work, tid: u64) -> Result<(), TxError> {
+        apply(&self.space, &work.lines)?;
+        if !work.scratch.allocated.is_empty() || !work.freed.is_empty() {
+            self.heap.publish(lane.number, tid, &work.scratch.allocated, &work.freed)?;
+        }
+        Ok(())
+    }
+
+    /// Empties the log: all that is committed is durable at home.
+    pub(crate) fn truncate(&self) -> Result<(), TxError> {
+        let _one = self.truncating.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes: Vec<_> = (0..self.pool.len()).map(|number| self.pool.take_number(number)).collect();
+        let truncated = self.truncate_all(&mut lanes);
+        lanes.into_iter().for_each(|lane| self.pool.put(lane));
+        truncated
+    }
+
+    fn truncate_all(&self, lanes: &mut [Box<Lane>]) -> Result<(), TxError> {
+        self.check_poison()?;
+        if lanes.iter().all(|lane| lane.is_empty()) {
+            return Ok(());
+        }
+        for lane in &mut *lanes {
+            flush_homes(&self.space, lane)?;
+        }
+        self.space.fence();
+        let last = self.last_tid();
+        self.decided(set_floor(&self.space, self.layout.floor_at(), last).map_err(TxError::from))?;
+        for lane in lanes {
+            lane.rewind();
+            self.decided(self.heap.retire(lane.number, last).map_err(TxError::from))?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything up to `tid` is at home: the log behind it is empty.
+pub(crate) fn set_floor(space: &Space, at: usize, tid: u64) -> Result<(), Refused> {
+    space.store(at, Mark::of(tid).word())?;
+    space.persist(at, LINE)
+}
+
+/// Begins to write back the homes of the lane's last transaction, for whose flushes another thread has not
+/// waited.
+fn flush_homes(space: &Space, lane: &mut Lane) -> Result<(), Refused> {
+    if let Some((slot, before, _)) = lane.unfenced.take() {
+        recover::each_home(space, &lane.place, &slot, &before, |home, bytes| space.flush(home, bytes))?;
+    }
+    Ok(())
+}
+
+/// Stores the staged bytes at their homes, announcing consecutive lines of a page at once, and begins to
+/// write them back.
+fn apply(space: &Space, lines: &Lines) -> Result<(), Refused> {
+    for run in lines.runs() {
+        let bytes = &lines.bytes()[run.bytes.clone()];
+        crate::lane::put(space, run.home as usize, bytes)?;
+    }
+    for offset in lines.offsets() {
+        space.flush(offset, LINE)?;
+    }
+    Ok(())
+}

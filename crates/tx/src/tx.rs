@@ -1,0 +1,337 @@
+//! A transaction in the hands of the program: reads, stores, allocations.
+//!
+//! Who else may see the data meanwhile is decided by whoever wrote the data structure: locks go in with
+//! [`Tx::hold`], and open when the transaction has ended.
+
+use std::fmt;
+use std::sync::Arc;
+
+use wattkeep_heap::Heap;
+use wattkeep_persist::{Pod, Ptr, WORD, bytemuck};
+
+use crate::error::TxError;
+use crate::lane::put;
+use crate::manager::Manager;
+use crate::options::{Granularity, Hint, Logging};
+use crate::work::{self, Shared, Work};
+
+/// An open transaction. Dropped without [`Tx::commit`], it is aborted. It stays on its thread.
+#[must_use = "a transaction that is dropped is aborted"]
+pub struct Tx<'a> {
+    manager: &'a Manager,
+    work: Shared,
+    committed: bool,
+}
+
+impl<'a> Tx<'a> {
+    pub(crate) fn new(manager: &'a Manager, work: Shared) -> Self {
+        Self { manager, work, committed: false }
+    }
+
+    /// Its manager.
+    pub fn manager(&self) -> &'a Manager {
+        self.manager
+    }
+
+    /// The heap that it works on.
+    pub fn heap(&self) -> &'a Arc<Heap> {
+        &self.manager.heap
+    }
+
+    /// A number that no other transaction of this process has.
+    pub fn id(&self) -> u64 {
+        self.work.borrow().id
+    }
+
+    /// Stores reach their place at once (undo), not when it commits.
+    pub fn in_place(&self) -> bool {
+        self.manager.options.logging == Logging::Undo
+    }
+
+    /// Reads the value at `from`, with this transaction's own stores.
+    ///
+    /// # Errors
+    /// It leaves the space.
+    #[inline]
+    pub fn read<T: Pod>(&self, from: Ptr<T>) -> Result<T, TxError> {
+        let mut value = T::zeroed();
+        self.read_bytes(from.offset(), bytemuck::bytes_of_mut(&mut value))?;
+        Ok(value)
+    }
+
+    /// Reads the word at `from`, with this transaction's own stores.
+    ///
+    /// # Errors
+    /// It leaves the space.
+    #[inline]
+    pub fn read_word(&self, from: Ptr<u64>) -> Result<u64, TxError> {
+        self.read(from)
+    }
+
+    /// Reads the bytes at `at`, with this transaction's own stores.
+    ///
+    /// # Errors
+    /// They leave the space.
+    #[inline]
+    pub fn read_bytes(&self, at: u64, into: &mut [u8]) -> Result<(), TxError> {
+        self.manager.space.read_bytes(at as usize, into)?;
+        if self.manager.options.logging == Logging::Redo {
+            self.work.borrow().lines.overlay(at, into);
+        }
+        Ok(())
+    }
+
+    /// Stores the value at `to`, as an object.
+    ///
+    /// # Errors
+    /// It leaves the space, the log is full, or the transaction is doomed.
+    #[inline]
+    pub fn write<T: Pod>(&mut self, to: Ptr<T>, value: &T) -> Result<(), TxError> {
+        self.write_bytes_as(to.offset(), bytemuck::bytes_of(value), Hint::Object)
+    }
+
+    /// Stores a word at `to`, which lies on a word.
+    ///
+    /// # Errors
+    /// As [`Tx::write`].
+    #[inline]
+    pub fn write_word(&mut self, to: Ptr<u64>, word: u64) -> Result<(), TxError> {
+        self.write_bytes_as(to.offset(), &word.to_ne_bytes(), Hint::Word)
+    }
+
+    /// Stores the bytes at `at`, as an object.
+    ///
+    /// # Errors
+    /// As [`Tx::write`].
+    #[inline]
+    pub fn write_bytes(&mut self, at: u64, bytes: &[u8]) -> Result<(), TxError> {
+        self.write_bytes_as(at, bytes, Hint::Object)
+    }
+
+    /// Stores part of an object: `value`, `offset` bytes behind its beginning. Only the part is logged.
+    ///
+    /// # Errors
+    /// As [`Tx::write`]; it leaves the object.
+    pub fn write_field<T: Pod, F: Pod>(
+        &mut self,
+        object: Ptr<T>,
+        offset: usize,
+        value: &F,
+        hint: Hint,
+    ) -> Result<(), TxError> {
+        let at = object.offset() + offset as u64;
+        if offset.checked_add(size_of::<F>()).is_none_or(|end| end > size_of::<T>()) {
+            return Err(TxError::NotAllocated { at });
+        }
+        if self.manager.options.granularity == Granularity::ObjectOnly {
+            let mut whole = self.read(object)?;
+            let field = &mut bytemuck::bytes_of_mut(&mut whole)[offset..offset + size_of::<F>()];
+            field.copy_from_slice(bytemuck::bytes_of(value));
+            return self.store(object.offset(), bytemuck::bytes_of(&whole), false);
+        }
+        self.write_bytes_as(at, bytemuck::bytes_of(value), hint)
+    }
+
+    /// Stores the bytes at `at`, and says how they are to be logged. Words are logged whole: what does not
+    /// cover one is logged as an object all the same.
+    ///
+    /// # Errors
+    /// As [`Tx::write`].
+    #[inline]
+    pub fn write_bytes_as(&mut self, at: u64, bytes: &[u8], hint: Hint) -> Result<(), TxError> {
+        match (self.manager.options.granularity, hint) {
+            (Granularity::Hybrid, Hint::Object) | (Granularity::ObjectOnly, _) => {
+                self.store(at, bytes, false)
+            }
+            (Granularity::Hybrid, Hint::Word) | (Granularity::WordOnly, _) => self.store_words(at, bytes),
+        }
+    }
+
+    /// Whole words as words, what is before and behind them as objects.
+    #[inline]
+    fn store_words(&mut self, at: u64, bytes: &[u8]) -> Result<(), TxError> {
+        let head = (at.next_multiple_of(WORD as u64) - at) as usize;
+        if head == 0 && bytes.len() == WORD {
+            return self.store(at, bytes, true);
+        }
+        let (head, rest) = bytes.split_at(head.min(bytes.len()));
+        let (words, tail) = rest.split_at(rest.len() / WORD * WORD);
+        let words_at = at + head.len() as u64;
+        for (at, bytes, as_words) in
+            [(at, head, false), (words_at, words, true), (words_at + words.len() as u64, tail, false)]
+        {
+            if !bytes.is_empty() {
+                self.store(at, bytes, as_words)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn store(&mut self, at: u64, bytes: &[u8], words: bool) -> Result<(), TxError> {
+        let work = &mut *self.work.borrow_mut();
+        if work.doomed {
+            return Err(TxError::Doomed);
+        }
+        let manager = self.manager;
+        if work.fresh.stores(at, bytes.len()) {
+            return Ok(put(&manager.space, at as usize, bytes)?);
+        }
+        manager.space.check(at as usize, bytes.len())?;
+        match manager.options.logging {
+            Logging::Redo => work.lines.stage(at, bytes, words),
+            Logging::Undo => {
+                manager.log_old(work, at, bytes.len(), words)?;
+                put(&manager.space, at as usize, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Allocates memory that holds `value`. It is allocated when the transaction commits, and never was
+    /// otherwise.
+    ///
+    /// # Errors
+    /// The heap is full.
+    pub fn alloc<T: Pod>(&mut self, value: &T) -> Result<Ptr<T>, TxError> {
+        let at = self.alloc_bytes(size_of::<T>())?;
+        self.write_bytes(at.offset(), bytemuck::bytes_of(value))?;
+        Ok(at.cast())
+    }
+
+    /// Allocates `len` bytes, which hold anything. Stores to them are not logged.
+    ///
+    /// # Errors
+    /// The heap is full.
+    pub fn alloc_bytes(&mut self, len: usize) -> Result<Ptr<u8>, TxError> {
+        if self.work.borrow().doomed {
+            return Err(TxError::Doomed);
+        }
+        let bytes = len.max(1) as u64;
+        let at = match self.manager.heap.reserve(bytes) {
+            // What was freed may only wait for the log to be truncated.
+            Err(_) if self.manager.options.logging == Logging::Redo => {
+                self.manager.truncate()?;
+                self.manager.heap.reserve(bytes)?
+            }
+            answer => answer?,
+        };
+        self.work.borrow_mut().fresh.add(at, bytes);
+        Ok(Ptr::at(at))
+    }
+
+    /// Frees the object at `object`, when the transaction commits.
+    ///
+    /// # Errors
+    /// It is no live object, or was freed in this transaction already.
+    pub fn free<T>(&mut self, object: Ptr<T>) -> Result<(), TxError> {
+        let (work, at) = (&mut *self.work.borrow_mut(), object.offset());
+        if work.doomed {
+            return Err(TxError::Doomed);
+        }
+        if work.fresh.remove(at) {
+            self.manager.heap.cancel(at)?;
+            return Ok(());
+        }
+        if work.freed.contains(&at) {
+            return Err(TxError::FreedTwice { at });
+        }
+        if !self.manager.heap.is_allocated(at) {
+            return Err(TxError::NotAllocated { at });
+        }
+        work.freed.push(at);
+        Ok(())
+    }
+
+    /// Keeps `guard` until the transaction has ended: committed and applied, or rolled back.
+    pub fn hold(&mut self, guard: impl Sized + 'static) {
+        self.work.borrow_mut().hold(Box::new(guard));
+    }
+
+    /// Calls `hook` before the first store in place: with undo now, with redo when the transaction has
+    /// committed, and never if it is aborted. It must not use transactions.
+    pub fn before_apply(&mut self, hook: impl FnOnce() + 'static) {
+        if self.in_place() {
+            return hook();
+        }
+        self.work.borrow_mut().before_apply.push(Box::new(hook));
+    }
+
+    /// Ends the transaction: behind this, all of it survives. Part of an outer one, it ends with that.
+    ///
+    /// # Errors
+    /// Why nothing of it was done; or that the manager is poisoned, and the next open decides.
+    #[inline]
+    pub fn commit(mut self) -> Result<(), TxError> {
+        let mut work = self.work.borrow_mut();
+        if work.depth > 1 {
+            work.depth -= 1;
+            let doomed = work.doomed;
+            drop(work);
+            self.committed = true;
+            return if doomed { Err(TxError::Doomed) } else { Ok(()) };
+        }
+        if work.doomed {
+            return Err(TxError::Doomed);
+        }
+        self.manager.check_poison()?;
+        if !work.is_read_only() || work.open.is_some() {
+            match self.manager.options.logging {
+                Logging::Redo => self.manager.commit_redo(&mut work)?,
+                Logging::Undo => self.manager.commit_undo(&mut work)?,
+            }
+        }
+        drop(work);
+        self.committed = true;
+        work::end(self.manager.id(), &self.work);
+        Ok(())
+    }
+
+    /// Gives it up: nothing of it remains.
+    ///
+    /// # Errors
+    /// The old state could not be restored now: the manager is poisoned, and the next open does it.
+    pub fn abort(mut self) -> Result<(), TxError> {
+        self.committed = true;
+        self.take_back()
+    }
+
+    fn take_back(&mut self) -> Result<(), TxError> {
+        let mut work = self.work.borrow_mut();
+        if work.depth > 1 {
+            work.depth -= 1;
+            work.doomed = true;
+            return Ok(());
+        }
+        let undone = self.undo(&mut work);
+        drop(work);
+        work::end(self.manager.id(), &self.work);
+        undone
+    }
+
+    fn undo(&self, work: &mut Work) -> Result<(), TxError> {
+        if let Err(poisoned) = self.manager.check_poison() {
+            // What it decided is the log's to say: what it reserved may be allocated there.
+            self.manager.close_lane(work);
+            return Err(poisoned);
+        }
+        let undone = self.manager.roll_back(work);
+        let cancelled = work.fresh.objects().try_for_each(|at| self.manager.heap.cancel(at));
+        undone.and(cancelled.map_err(TxError::from))
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            // An error here is the poison, which the next transaction reports.
+            let _ = self.take_back();
+        }
+    }
+}
+
+impl fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tx({:?})", self.work)
+    }
+}

@@ -1,0 +1,129 @@
+//! Commits with old values in the log.
+//!
+//! Before a range is stored to for the first time, its old bytes are logged, and a fence makes them durable:
+//! then the store goes to its place. The commit waits for the homes, and then marks the transaction done in
+//! one word. Rolling back is putting the old bytes there again; the records never overlap, so their order
+//! does not matter.
+//!
+//! A lane belongs to the transaction from its first store to its end. So whoever takes locks inside of
+//! transactions takes all of them there: a thread that waits for a lane while it holds a lock may be what
+//! the others wait for.
+
+use crate::error::TxError;
+use crate::lane::put;
+use crate::manager::Manager;
+use crate::record::{Kind, ORDINAL_MAX, with_ordinal};
+use crate::recover;
+use crate::redo::need_of;
+use crate::work::{Open, Work};
+
+impl Manager {
+    /// Logs what `len` bytes at `at` hold now, where that is new to the transaction.
+    pub(crate) fn log_old(&self, work: &mut Work, at: u64, len: usize, words: bool) -> Result<(), TxError> {
+        work.lines.mark(at, len, words, &mut work.scratch.runs);
+        if work.scratch.runs.is_empty() {
+            return Ok(());
+        }
+        // Bytes that are marked and not logged must not be stored to.
+        self.log_runs(work).inspect_err(|_| work.doomed = true)
+    }
+
+    fn log_runs(&self, work: &mut Work) -> Result<(), TxError> {
+        self.open_lane(work)?;
+        let Open { lane, tid } = work.open.as_mut().expect("opened above");
+        let need = need_of(work.scratch.runs.iter().cloned());
+        lane.check_room(&need)?;
+        let old = &mut work.scratch.bytes;
+        for run in &work.scratch.runs {
+            old.resize(run.bytes.len(), 0);
+            self.space.read_bytes(run.home as usize, old)?;
+            let (words, objects) = lane.made();
+            let ordinal = if run.kind() == Kind::Word { words } else { objects };
+            lane.record(run.kind(), with_ordinal(*tid, ordinal as u64), run.home, old);
+            if ordinal == ORDINAL_MAX {
+                lane.append_records(&self.space)?;
+                self.space.fence();
+            }
+        }
+        lane.append_records(&self.space)?;
+        self.space.fence();
+        Ok(())
+    }
+
+    fn open_lane(&self, work: &mut Work) -> Result<(), TxError> {
+        if work.open.is_none() {
+            let mut lane = self.pool.take();
+            lane.begin();
+            lane.rewind_for_undo();
+            let tid = match self.next_tid() {
+                Ok(tid) => tid,
+                Err(error) => {
+                    self.pool.put(lane);
+                    return Err(error);
+                }
+            };
+            work.open = Some(Open { lane, tid });
+        }
+        Ok(())
+    }
+
+    /// Commits what `work` stored. An error before the mark leaves the transaction open.
+    pub(crate) fn commit_undo(&self, work: &mut Work) -> Result<(), TxError> {
+        let space = &*self.space;
+        self.open_lane(work)?;
+        let Open { lane, tid } = work.open.as_mut().expect("opened above");
+        let tid = *tid;
+        for offset in work.lines.offsets() {
+            space.flush(offset, wattkeep_persist::LINE)?;
+        }
+        work.fresh.flush(space)?;
+        let allocated = &mut work.scratch.allocated;
+        allocated.clear();
+        allocated.extend(work.fresh.objects());
+        let listed = !allocated.is_empty() || !work.freed.is_empty();
+        if listed {
+            lane.check_half_list((allocated.len() + work.freed.len()) * 8)?;
+            let before = lane.used();
+            lane.append_list(space, allocated, &work.freed)?;
+            // The records are no part of this slot: they are finished when it counts.
+            let slot = lane.slot_of_list(tid, &before, (allocated.len(), work.freed.len()));
+            lane.append_slot(space, &slot)?;
+        }
+        space.fence();
+        self.decided(lane.mark_done(space, tid, listed).map_err(TxError::from))?;
+        space.fence();
+        if listed {
+            let published = self.heap.publish(lane.number, tid, allocated, &work.freed);
+            self.decided(published.map_err(TxError::from))?;
+            self.decided(self.heap.retire(lane.number, tid).map_err(TxError::from))?;
+        }
+        self.close_lane(work);
+        Ok(())
+    }
+
+    /// Puts back what `work` changed. An error poisons the manager: the next open rolls back.
+    pub(crate) fn roll_back(&self, work: &mut Work) -> Result<(), TxError> {
+        let Some(Open { lane, tid }) = &work.open else { return Ok(()) };
+        let tid = *tid;
+        let space = &*self.space;
+        let undone = recover::undo::each_record(space, &lane.place, &lane.used(), tid, |record, old| {
+            put(space, record.home as usize, old)?;
+            Ok(space.flush(record.home as usize, old.len())?)
+        });
+        let ended = undone.and_then(|()| {
+            space.fence();
+            lane.mark_done(space, tid, false)?;
+            space.fence();
+            Ok(())
+        });
+        self.close_lane(work);
+        self.decided(ended)
+    }
+
+    /// Gives the lane back.
+    pub(crate) fn close_lane(&self, work: &mut Work) {
+        if let Some(Open { lane, .. }) = work.open.take() {
+            self.pool.put(lane);
+        }
+    }
+}

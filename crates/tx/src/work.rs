@@ -1,0 +1,147 @@
+//! An open transaction, and how a thread finds the one it has.
+//!
+//! Invariant: a thread has at most one open transaction a manager. What it holds in DRAM is kept for the
+//! thread's next one, so that a small transaction allocates nothing.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::fresh::Fresh;
+use crate::lane::Lane;
+use crate::lines::{Lines, Run};
+
+/// A thread keeps no more memory than this of a transaction that was large.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// An open transaction.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// Unique in the process.
+    pub(crate) id: u64,
+    /// How many times it was begun and has not ended.
+    pub(crate) depth: u32,
+    /// It cannot commit any more.
+    pub(crate) doomed: bool,
+    pub(crate) lines: Lines,
+    pub(crate) fresh: Fresh,
+    pub(crate) freed: Vec<u64>,
+    /// Undo: its lane, from the first store on.
+    pub(crate) open: Option<Open>,
+    /// Called before the first store in place.
+    pub(crate) before_apply: Vec<Box<dyn FnOnce()>>,
+    /// Dropped when it has ended.
+    held: Vec<Box<dyn Any>>,
+    pub(crate) scratch: Scratch,
+}
+
+/// Memory that calls borrow from the transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) runs: Vec<Run>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) allocated: Vec<u64>,
+}
+
+/// The lane of an undo transaction.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) lane: Box<Lane>,
+    pub(crate) tid: u64,
+}
+
+impl Work {
+    pub(crate) fn hold(&mut self, guard: Box<dyn Any>) {
+        self.held.push(guard);
+    }
+
+    /// Nothing was changed.
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.lines.is_empty() && self.fresh.is_empty() && self.freed.is_empty()
+    }
+
+    /// Forgets everything but the memory; what it held is the caller's to drop.
+    fn end(&mut self) -> Vec<Box<dyn Any>> {
+        self.lines.clear();
+        if self.lines.capacity_bytes() + self.scratch.bytes.capacity() > KEPT_BYTES_MAX {
+            (self.lines, self.scratch) = Default::default();
+        }
+        self.fresh.clear();
+        self.freed.clear();
+        self.before_apply.clear();
+        (self.depth, self.doomed) = (0, false);
+        std::mem::take(&mut self.held)
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Work({}, {} deep)", self.id, self.depth)
+    }
+}
+
+/// A transaction in the hands of its thread.
+pub(crate) type Shared = Rc<RefCell<Work>>;
+
+#[derive(Default)]
+struct Mine {
+    /// The open ones, with their managers.
+    open: Vec<(u64, Shared)>,
+    /// Ended ones, for their memory.
+    spare: Vec<Shared>,
+    /// Numbers that this thread may still give to transactions.
+    ids: std::ops::Range<u64>,
+}
+
+thread_local! {
+    static MINE: RefCell<Mine> = RefCell::default();
+}
+
+/// Numbers are given to threads in blocks, so that beginning a transaction touches nothing shared.
+const IDS_AT_ONCE: u64 = 1 << 16;
+
+impl Mine {
+    fn next_id(&mut self) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        if self.ids.is_empty() {
+            let first = NEXT.fetch_add(IDS_AT_ONCE, Ordering::Relaxed);
+            self.ids = first..first + IDS_AT_ONCE;
+        }
+        self.ids.next().expect("just filled")
+    }
+}
+
+/// The thread's open transaction of `manager`, begun once more; or a new one.
+#[inline]
+pub(crate) fn begin(manager: u64) -> Shared {
+    MINE.with_borrow_mut(|mine| {
+        if let Some((_, shared)) = mine.open.iter().find(|(of, _)| *of == manager) {
+            shared.borrow_mut().depth += 1;
+            return Rc::clone(shared);
+        }
+        let shared = mine.spare.pop().unwrap_or_default();
+        let id = mine.next_id();
+        {
+            let mut work = shared.borrow_mut();
+            (work.id, work.depth) = (id, 1);
+        }
+        mine.open.push((manager, Rc::clone(&shared)));
+        shared
+    })
+}
+
+/// The transaction has ended: what it held is dropped.
+#[inline]
+pub(crate) fn end(manager: u64, shared: &Shared) {
+    let held = shared.borrow_mut().end();
+    // A thread that is ending has no place for it any more.
+    let _ = MINE.try_with(|mine| {
+        let mut mine = mine.borrow_mut();
+        mine.open.retain(|(of, _)| *of != manager);
+        mine.spare.push(Rc::clone(shared));
+    });
+    held.into_iter().rev().for_each(drop);
+}

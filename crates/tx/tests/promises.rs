@@ -1,0 +1,327 @@
+//! What a transaction promises while the program lives: all or nothing, its own stores, one clear error.
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{BOTH, Ground, ROW, every_domain, logging};
+use wattkeep_persist::Ptr;
+use wattkeep_tx::{Granularity, Logging, Manager, Options, TxError};
+
+type Done = Result<(), TxError>;
+
+/// More words than are searched without a table, and as many as a small lane logs.
+const FEW: u64 = 100;
+
+#[test]
+fn a_committed_transaction_is_there_in_every_domain_and_after_opening() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for mode in BOTH {
+        for space in every_domain(directory.path()) {
+            space.write_bytes(0, &vec![0; space.len()]).expect("all of it");
+            let ground = Ground::make(&space, &logging(mode)).expect("made");
+            for round in 0..50 {
+                ground
+                    .manager
+                    .run(|tx| -> Done {
+                        tx.write_word(ground.word(round % ROW), round)?;
+                        tx.write(ground.word((round + 1) % ROW).cast(), &[round as u8; 5])
+                    })
+                    .expect("committed");
+            }
+            let before: Vec<u64> = (0..ROW).map(|index| ground.read(index)).collect();
+            drop(ground);
+            let again = Ground::open(&space, &logging(mode)).expect("opened");
+            assert_eq!(
+                (0..ROW).map(|index| again.read(index)).collect::<Vec<_>>(),
+                before,
+                "{mode:?} {space:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_aborted_one_leaves_no_trace_however_it_ends() {
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let change = |tx: &mut wattkeep_tx::Tx<'_>| -> Done {
+            for index in 0..FEW {
+                tx.write_word(ground.word(index), 7)?;
+            }
+            tx.write(ground.word(3).cast(), &[9_u8; 100])?;
+            tx.alloc(&[1_u64; 10])?;
+            Ok(())
+        };
+        let answer: Done = ground.manager.run(|tx| {
+            change(tx)?;
+            Err(TxError::Aborted)
+        });
+        assert!(matches!(answer, Err(TxError::Aborted)));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            ground.manager.run(|tx| -> Done {
+                change(tx)?;
+                panic!("in the middle");
+            })
+        }));
+        assert!(panicked.is_err());
+        let mut tx = ground.manager.begin().expect("begun");
+        change(&mut tx).expect("stored");
+        drop(tx);
+        let mut tx = ground.manager.begin().expect("begun");
+        change(&mut tx).expect("stored");
+        tx.abort().expect("aborted");
+        assert!((0..ROW).all(|index| ground.read(index) == 0), "{mode:?}");
+        ground.manager.run(|tx| tx.write_word(ground.word(0), 1)).expect("the next one commits");
+        assert_eq!(ground.read(0), 1);
+    }
+}
+
+#[test]
+fn it_reads_its_own_stores_and_others_do_not_before_a_redo_commit() {
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let mut tx = ground.manager.begin().expect("begun");
+        for index in 0..FEW {
+            tx.write_word(ground.word(index), index + 1).expect("stored");
+        }
+        tx.write(ground.word(5).byte_add(3), &[0xAB_u8; 2]).expect("stored");
+        for index in (0..FEW).filter(|index| *index != 5) {
+            assert_eq!(tx.read(ground.word(index)).expect("read"), index + 1);
+        }
+        assert_eq!(tx.read_word(ground.word(5)).expect("read"), 6 | 0xABAB << 24);
+        let mut bytes = [0; 24];
+        tx.read_bytes(ground.word(4).offset() + 4, &mut bytes).expect("read");
+        assert_eq!(bytes[4], 6);
+        assert_eq!(ground.read(9) == 10, tx.in_place());
+        tx.commit().expect("committed");
+        assert_eq!(ground.read(9), 10);
+    }
+}
+
+#[test]
+fn a_nested_one_is_part_of_the_outer_one() {
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let manager = &ground.manager;
+        let answer: Done = manager.run(|outer| {
+            outer.write_word(ground.word(0), 1)?;
+            manager.run(|inner| {
+                assert_eq!(inner.id(), outer.id());
+                assert_eq!(inner.read_word(ground.word(0))?, 1);
+                inner.write_word(ground.word(1), 2)
+            })?;
+            assert_eq!(outer.read_word(ground.word(1))?, 2);
+            Err(TxError::Aborted)
+        });
+        assert!(answer.is_err());
+        assert_eq!((ground.read(0), ground.read(1)), (0, 0));
+        // An inner failure that the outer one ignores is the end of both.
+        let answer: Done = manager.run(|outer| {
+            outer.write_word(ground.word(0), 1)?;
+            let inner: Done = manager.run(|_| Err(TxError::Aborted));
+            assert!(inner.is_err());
+            assert!(matches!(outer.write_word(ground.word(0), 2), Err(TxError::Doomed)));
+            Ok(())
+        });
+        assert!(matches!(answer, Err(TxError::Doomed)));
+        assert_eq!(ground.read(0), 0);
+        manager.run(|tx| manager.run(|_| tx.write_word(ground.word(0), 3))).expect("committed");
+        assert_eq!(ground.read(0), 3);
+    }
+}
+
+#[test]
+fn too_large_a_transaction_is_refused_and_the_heap_is_as_before() {
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let large = ground
+            .manager
+            .run(|tx| {
+                let large = tx.alloc_bytes(64 << 10)?;
+                tx.write_bytes(large.offset(), &vec![1; 64 << 10])?;
+                Ok::<_, TxError>(large)
+            })
+            .expect("stores to what it allocated need no log");
+        let answer = ground.manager.run(|tx| -> Done {
+            tx.write_word(ground.word(0), 1)?;
+            tx.write_bytes(large.offset(), &vec![2; 64 << 10])
+        });
+        let Err(TxError::TooLarge { part, needed, room }) = answer else { panic!("{mode:?}: {answer:?}") };
+        assert!(part == "object data" && needed >= 64 << 10 && room < needed, "{mode:?}");
+        assert_eq!(ground.read(0), 0);
+        assert_eq!(ground.space().read::<[u8; 8]>(large.offset() as usize).expect("inside"), [1; 8]);
+        ground.manager.run(|tx| tx.write_word(ground.word(0), 1)).expect("the next one commits");
+    }
+}
+
+#[test]
+fn objects_are_allocated_and_freed_with_the_transaction() {
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let heap = ground.manager.heap();
+        let mut kept = Ptr::NULL;
+        let mut dropped = Ptr::NULL;
+        ground
+            .manager
+            .run(|tx| -> Done {
+                kept = tx.alloc(&5_u64)?;
+                dropped = tx.alloc(&6_u64)?;
+                assert!(!heap.is_allocated(kept.offset()));
+                tx.free(dropped)
+            })
+            .expect("committed");
+        assert!(heap.is_allocated(kept.offset()) && !heap.is_allocated(dropped.offset()));
+        let answer = ground.manager.run(|tx| -> Done {
+            tx.free(kept)?;
+            assert!(matches!(tx.free(kept), Err(TxError::FreedTwice { .. })));
+            Err(TxError::Aborted)
+        });
+        assert!(answer.is_err() && heap.is_allocated(kept.offset()));
+        ground.manager.run(|tx| tx.free(kept)).expect("freed");
+        assert!(!heap.is_allocated(kept.offset()));
+        let again = ground.manager.run(|tx| tx.free(kept));
+        assert!(matches!(again, Err(TxError::NotAllocated { .. })), "{again:?}");
+        let foreign = ground.manager.run(|tx| tx.free(Ptr::<u64>::at(12_345)));
+        assert!(matches!(foreign, Err(TxError::NotAllocated { .. })), "{foreign:?}");
+    }
+}
+
+/// With redo, what was freed waits for the log to be truncated: a record of it must not be replayed over
+/// whoever has the memory next.
+#[test]
+fn a_full_heap_gets_back_what_was_freed() {
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        for _ in 0..200 {
+            let large =
+                ground.manager.run(|tx| tx.alloc_bytes(200 << 10)).expect("room for one, again and again");
+            ground.manager.run(|tx| tx.free(large)).expect("freed");
+        }
+    }
+}
+
+#[test]
+fn stores_outside_are_refused() {
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        for at in [u64::MAX, u64::MAX - 3, ground.space().len() as u64 - 4] {
+            let answer = ground.manager.run(|tx| tx.write_bytes(at, &[1; 8]));
+            assert!(matches!(answer, Err(TxError::Space(_))), "{answer:?}");
+        }
+        assert!(
+            ground.manager.run(|tx| tx.write_field(ground.word(0), 4, &1_u64, Default::default())).is_err()
+        );
+    }
+}
+
+#[test]
+fn a_heap_has_one_manager_at_a_time() {
+    let ground = Ground::in_memory(&Options::default());
+    let heap = ground.manager.heap().clone();
+    assert!(matches!(Manager::open(heap.clone(), &Options::default()), Err(TxError::Managed)));
+    drop(ground);
+    Manager::open(heap, &Options::default()).expect("the first one is gone");
+}
+
+/// A guard is released when the transaction has ended, and not before its stores are at home.
+#[test]
+fn guards_are_held_to_the_end() {
+    struct Guard(Rc<Cell<u32>>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let released = Rc::new(Cell::new(0));
+        let applied = Rc::new(Cell::new(0));
+        for (round, commits) in [(1, true), (2, false)] {
+            let answer = ground.manager.run(|tx| -> Done {
+                tx.hold(Guard(released.clone()));
+                let applied = applied.clone();
+                tx.before_apply(move || applied.set(applied.get() + 1));
+                tx.write_word(ground.word(0), round)?;
+                ground.manager.run(|inner| inner.write_word(ground.word(1), 1))?;
+                assert_eq!(released.get() + 1, round as u32);
+                if commits { Ok(()) } else { Err(TxError::Aborted) }
+            });
+            assert_eq!((answer.is_ok(), released.get()), (commits, round as u32));
+        }
+        let hooks = if mode == Logging::Undo { 2 } else { 1 };
+        assert_eq!(applied.get(), hooks);
+    }
+}
+
+/// More threads than lanes, each with its own word, and one that all share under a lock.
+#[test]
+fn threads_wait_for_lanes_and_lose_nothing() {
+    const THREADS: u64 = 9;
+    const EACH: u64 = 400;
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let turn = std::sync::Mutex::new(());
+        let begun = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (ground, turn, begun) = (&ground, &turn, &begun);
+                scope.spawn(move || {
+                    for _ in 0..EACH {
+                        begun.fetch_add(1, Ordering::Relaxed);
+                        let own = ground.word(1 + thread);
+                        ground
+                            .manager
+                            .run(|tx| tx.write_word(own, tx.read_word(own)? + 1))
+                            .expect("committed");
+                        let _turn = turn.lock().expect("no panic");
+                        let shared = ground.word(0);
+                        ground
+                            .manager
+                            .run(|tx| tx.write_word(shared, tx.read_word(shared)? + 1))
+                            .expect("committed");
+                    }
+                });
+            }
+        });
+        assert_eq!(ground.read(0), THREADS * EACH, "{mode:?}");
+        assert!((1..=THREADS).all(|index| ground.read(index) == EACH), "{mode:?}");
+        let space = Arc::clone(ground.manager.heap().space());
+        drop(ground);
+        let again = Ground::open(&space, &logging(mode)).expect("opened");
+        assert_eq!(again.read(0), THREADS * EACH, "{mode:?}");
+    }
+}
+
+#[test]
+fn the_granularity_changes_what_is_logged_and_not_what_is_stored() {
+    for mode in BOTH {
+        let mut contents = Vec::new();
+        for granularity in [Granularity::Hybrid, Granularity::WordOnly, Granularity::ObjectOnly] {
+            let ground = Ground::in_memory(&Options { granularity, ..logging(mode) });
+            let before = ground.manager.logged();
+            ground
+                .manager
+                .run(|tx| -> Done {
+                    tx.write(ground.word(2).byte_add(3), &[5_u8; 61])?;
+                    tx.write_field(ground.word(16).cast::<[u64; 16]>(), 24, &77_u64, Default::default())?;
+                    tx.write_word(ground.word(40), 3)
+                })
+                .expect("committed");
+            let logged = ground.manager.logged() - before;
+            match granularity {
+                Granularity::Hybrid => assert_eq!((logged.word_records, logged.object_records), (1, 2)),
+                Granularity::WordOnly => assert_eq!((logged.word_records, logged.object_records), (9, 1)),
+                Granularity::ObjectOnly => {
+                    assert_eq!((logged.word_records, logged.object_records), (0, 3));
+                    assert_eq!(logged.object_data_bytes, 61 + 128 + 8);
+                }
+            }
+            contents.push((0..ROW).map(|index| ground.read(index)).collect::<Vec<_>>());
+        }
+        assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "{mode:?}");
+    }
+}
