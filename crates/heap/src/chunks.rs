@@ -56,6 +56,8 @@ pub(crate) struct Chunks {
     blocks: Box<[AtomicU64]>,
     arena: Box<[OnceLock<Box<[AtomicU32]>>]>,
     spare: Mutex<Spare>,
+    /// No block behind it was ever cut.
+    last_block: AtomicU32,
     /// First pages of large chunks, and where their cells lie.
     large: Mutex<BTreeMap<u32, u64>>,
 }
@@ -83,6 +85,7 @@ impl Chunks {
             blocks: bytemuck::zeroed_slice_box(BLOCKS as usize),
             arena: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             spare: Mutex::new(Spare { next: 0, by_class: [const { Vec::new() }; CLASSES + 1] }),
+            last_block: AtomicU32::new(0),
             large: Mutex::default(),
         }
     }
@@ -124,6 +127,25 @@ impl Chunks {
         Some(self.cells(location))
     }
 
+    /// Calls `f` with every chunk of every block and run, whoever has it.
+    pub(crate) fn each(&self, mut f: impl FnMut(u64, Place<'_>)) {
+        // Blocks in use are few of those that there can be: the table ends where the longest space does.
+        let blocks = self.last_block.load(Ordering::Acquire);
+        for block in 0..=blocks {
+            if let Some((class, cells)) = self.block(block) {
+                let shape = ALL[usize::from(class)];
+                for index in 0..shape.count {
+                    let at = u64::from(block) * BLOCK + u64::from(index) * u64::from(shape.bytes);
+                    f(at, Place { cells, class, index });
+                }
+            }
+        }
+        let runs: Vec<(u32, u64)> = self.lock_large().iter().map(|(page, cells)| (*page, *cells)).collect();
+        for (page, location) in runs {
+            f(u64::from(page) * PAGE, Place { cells: self.cells(location), class: LARGE, index: 0 });
+        }
+    }
+
     fn lock_large(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
         self.large.lock().expect("no panic while it is held")
     }
@@ -136,6 +158,7 @@ impl Chunks {
         cells.reset(run, count, 0);
         let word = (u64::from(class) + 1) << LOCATION_BITS | location;
         self.blocks[block as usize].store(word, Ordering::Release);
+        self.last_block.fetch_max(block, Ordering::AcqRel);
         cells
     }
 

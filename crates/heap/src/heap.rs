@@ -38,7 +38,7 @@ impl Heap {
     /// # Errors
     /// There is none, a later version made it, or what it wrote is damaged. Nothing is changed then.
     pub fn open(space: Arc<Space>) -> Result<Self, HeapError> {
-        Ok(Self { core: Arc::new(open::open(space)?) })
+        Ok(Self { core: Arc::new(open::open(space, open::Lost::Refused)?) })
     }
 
     /// Opens the heap in a space, or makes one where nothing was ever stored.

@@ -6,6 +6,7 @@
 //!
 //! An allocation passes `heap`, `cache`, `core`, `chunks`, `log`; the modules:
 
+pub mod check; // what is wrong, and what nobody can reach
 pub mod error;
 pub mod heap; // the door
 pub mod naive; // the rival
@@ -25,6 +26,7 @@ mod publish; // for transactions
 mod record; // the words of the log
 mod roots; // names
 
+pub use check::{Report, Tracer};
 pub use error::HeapError;
 pub use heap::Heap;
 pub use options::Options;

@@ -12,6 +12,7 @@ use crate::layout::{
     BLOCK, FLAG_GUARD, LANE_BYTES, LANES_AT, LOG_AREA_AT, PAGE, SPACE_MAX, SUPERBLOCK_COPIES, Superblock,
     UntrustedSuperblock, VERSION,
 };
+use crate::log::replay::How;
 use crate::options::Options;
 use crate::record::{LANES_MAX, Record, Word};
 use crate::supply::{self, Batch, SpaceSource};
@@ -108,8 +109,29 @@ fn new_id() -> u64 {
     XxHash3_64::oneshot(&random.to_le_bytes()).max(1)
 }
 
+/// What becomes of damaged and missing records.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    Refused,
+    /// Their objects will be traced.
+    Tolerated,
+}
+
 /// See [`crate::Heap::open`].
-pub(crate) fn open(space: Arc<Space>) -> Result<Core, HeapError> {
+pub(crate) fn open(space: Arc<Space>, lost: Lost) -> Result<Core, HeapError> {
+    let how = How { tolerant: lost == Lost::Tolerated, ..How::default() };
+    let core = rebuild(space, how)?;
+    core.mend_roots()?;
+    core.begin_supply();
+    Ok(core)
+}
+
+/// Reads a heap without writing: to compare, not to use.
+pub(crate) fn read(space: Arc<Space>) -> Result<Core, HeapError> {
+    rebuild(space, How { read_only: true, ..How::default() })
+}
+
+fn rebuild(space: Arc<Space>, how: How) -> Result<Core, HeapError> {
     let block = match superblock(&space)? {
         Superblock::Valid(block) => block,
         Superblock::Newer(found) => return Err(HeapError::NewerVersion { found, known: VERSION }),
@@ -123,13 +145,11 @@ pub(crate) fn open(space: Arc<Space>) -> Result<Core, HeapError> {
     let core = Core::new(space, block.id, block.flags & FLAG_GUARD != 0, block.log_area_bytes);
     core.add_pages(bytes);
     let published = core.read_lanes()?;
-    let replayed = core.log.replay(&core.chunks, &mut core.lock_pages(), &published)?;
+    let replayed = core.log.replay(&core.chunks, &mut core.lock_pages(), &published, how)?;
     for (block, class) in replayed.blocks {
         core.lock_bin(class).partial.insert(block);
     }
     *core.vacant.lock().expect("nobody else has it") = replayed.vacant;
-    core.mend_roots()?;
-    core.begin_supply();
     Ok(core)
 }
 

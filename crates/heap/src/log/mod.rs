@@ -219,6 +219,11 @@ impl Log {
         }
     }
 
+    /// How many segments there are.
+    pub(crate) fn segments(&self) -> u64 {
+        self.lock_shelf().count.into()
+    }
+
     #[inline]
     fn segment(&self, index: u32) -> &Segment {
         &self.segments[index as usize]

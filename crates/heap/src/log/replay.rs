@@ -43,6 +43,15 @@ struct Found {
     pads: Vec<Position>,
 }
 
+/// How the log is read.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct How {
+    /// Nothing is written, and nothing can be afterwards.
+    pub(crate) read_only: bool,
+    /// Records that are damaged or missing are passed over: objects will be traced.
+    pub(crate) tolerant: bool,
+}
+
 /// What the log says.
 #[derive(Default)]
 pub(crate) struct Replayed {
@@ -77,6 +86,7 @@ struct Replay<'a> {
     /// For each lane, the highest transaction that counts.
     published: &'a [u64; LANES_MAX as usize],
     excluded: Excluded,
+    how: How,
 }
 
 impl Log {
@@ -86,13 +96,14 @@ impl Log {
         chunks: &Chunks,
         pages: &mut Pages,
         published: &[u64; LANES_MAX as usize],
+        how: How,
     ) -> Result<Replayed, HeapError> {
         let mut held = self.read_headers(pages)?;
         let (by_seq, count) = {
             let shelf = self.lock_shelf();
             (shelf.by_seq.clone(), shelf.count)
         };
-        let replay = Replay { log: self, chunks, by_seq, published, excluded: Excluded::new(count) };
+        let replay = Replay { log: self, chunks, by_seq, published, how, excluded: Excluded::new(count) };
         let first = in_parallel(&mut held, |held| replay.read_exclusions(held))?;
         let mut runs: Vec<_> = first.iter().flat_map(|found| found.runs.iter().copied()).collect();
         runs.retain(|(position, _)| !replay.excluded.get(*position));
@@ -103,6 +114,9 @@ impl Log {
             cells.slots(1)[0].load(Ordering::Relaxed) == FREE
         });
         let found = || first.iter().chain(&second);
+        if how.read_only {
+            return Ok(replayed);
+        }
         self.discard(&held, found().flat_map(|found| found.discarded.iter().copied()).collect())?;
         let pads = found().flat_map(|found| found.pads.iter().chain(&found.discarded).copied()).collect();
         self.sort_held(&held, pads)?;
@@ -247,7 +261,14 @@ impl Replay<'_> {
                 }
                 held.next = slot + 1;
                 let damaged = || self.log.damaged("a record of the log", held.index, slot);
-                let word = Word::decode(word).ok_or_else(damaged)?;
+                let word = match Word::decode(word) {
+                    Some(word) => word,
+                    None if self.how.tolerant => {
+                        found.discarded.push(position);
+                        continue;
+                    }
+                    None => return Err(damaged()),
+                };
                 if matches!(word.record, Record::Group { .. } | Record::Moved { .. }) {
                     group = Some(self.counts(word.record));
                 }
@@ -259,7 +280,7 @@ impl Replay<'_> {
                     found.pads.push(position);
                     continue;
                 }
-                if let Some(gap) = gaps.first() {
+                if let Some(gap) = gaps.first().filter(|_| !self.how.tolerant) {
                     return Err(self.log.damaged("the middle of the log", held.index, gap.slot()));
                 }
                 match word.record {
@@ -320,7 +341,10 @@ impl Replay<'_> {
                     continue;
                 }
                 let damaged = || self.log.damaged("a record of the log", held.index, slot);
-                let word = Word::decode(word).ok_or_else(damaged)?;
+                let Some(word) = Word::decode(word) else {
+                    // The first reading passed it over.
+                    continue;
+                };
                 let position = Position::new(held.index, slot);
                 match word.record {
                     Record::Group { .. } | Record::Moved { .. } => counts = self.counts(word.record),
