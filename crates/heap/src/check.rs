@@ -4,6 +4,7 @@
 //! believes: so a check needs no second truth. Nothing is written.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
@@ -87,6 +88,31 @@ impl Report {
         self.problems_count += 1;
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(Problem { at, what: what.into() });
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} objects in {} bytes, {} roots; {} bytes free, {} in a row; log {} bytes",
+            self.objects,
+            self.object_bytes,
+            self.roots.len(),
+            self.free_bytes,
+            self.longest_free_bytes,
+            self.log_bytes
+        )?;
+        if let (Some(reachable), Some((leaks, bytes))) = (self.reachable_objects, self.unreachable) {
+            writeln!(f, "{reachable} objects are reachable, {leaks} are not: {bytes} bytes")?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "offset {:#x}: {}", problem.at, problem.what)?;
+        }
+        match self.problems_count {
+            0 => write!(f, "nothing is wrong"),
+            count => write!(f, "{count} problems"),
         }
     }
 }

@@ -26,7 +26,7 @@ mod publish; // for transactions
 mod record; // the words of the log
 mod roots; // names
 
-pub use check::{Report, Tracer};
+pub use check::{Report, Traced, Tracer};
 pub use error::HeapError;
 pub use heap::Heap;
 pub use options::Options;

@@ -272,7 +272,7 @@ impl Replay<'_> {
                 if matches!(word.record, Record::Group { .. } | Record::Moved { .. }) {
                     group = Some(self.counts(word.record));
                 }
-                if word.grouped && !group.ok_or_else(damaged)? {
+                if word.grouped && !group.or(self.how.tolerant.then_some(false)).ok_or_else(damaged)? {
                     found.discarded.push(position);
                     continue;
                 }
