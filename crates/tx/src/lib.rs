@@ -15,6 +15,7 @@ mod manager; // one a heap: opens, recovers, begins
 pub mod tx;
 mod work; // an open transaction, and its thread // what a program does in it
 
+mod freed; // and what it gives back
 mod fresh; // memory it allocated: not logged
 mod lines; // bytes it changes
 

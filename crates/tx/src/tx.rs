@@ -54,8 +54,9 @@ impl<'a> Tx<'a> {
     /// It leaves the space.
     #[inline]
     pub fn read<T: Pod>(&self, from: Ptr<T>) -> Result<T, TxError> {
-        let mut value = T::zeroed();
-        self.read_bytes(from.offset(), bytemuck::bytes_of_mut(&mut value))?;
+        // By its type: a load a word, where bytes would be copied in a loop.
+        let mut value = self.manager.space.read(from.offset() as usize)?;
+        self.overlay(from.offset(), bytemuck::bytes_of_mut(&mut value));
         Ok(value)
     }
 
@@ -75,10 +76,16 @@ impl<'a> Tx<'a> {
     #[inline]
     pub fn read_bytes(&self, at: u64, into: &mut [u8]) -> Result<(), TxError> {
         self.manager.space.read_bytes(at as usize, into)?;
+        self.overlay(at, into);
+        Ok(())
+    }
+
+    /// Puts its own stores, which are not in place yet, over what was read at `at`.
+    #[inline]
+    fn overlay(&self, at: u64, into: &mut [u8]) {
         if self.manager.options.logging == Logging::Redo {
             self.work.borrow().lines.overlay(at, into);
         }
-        Ok(())
     }
 
     /// Stores the value at `to`, as an object.
@@ -233,13 +240,13 @@ impl<'a> Tx<'a> {
             self.manager.heap.cancel(at)?;
             return Ok(());
         }
-        if work.freed.contains(&at) {
+        if work.freed.has(at) {
             return Err(TxError::FreedTwice { at });
         }
         if !self.manager.heap.is_allocated(at) {
             return Err(TxError::NotAllocated { at });
         }
-        work.freed.push(at);
+        work.freed.add(at);
         Ok(())
     }
 

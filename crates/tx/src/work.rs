@@ -9,6 +9,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::freed::Freed;
 use crate::fresh::Fresh;
 use crate::lane::Lane;
 use crate::lines::{Lines, Run};
@@ -27,7 +28,7 @@ pub(crate) struct Work {
     pub(crate) doomed: bool,
     pub(crate) lines: Lines,
     pub(crate) fresh: Fresh,
-    pub(crate) freed: Vec<u64>,
+    pub(crate) freed: Freed,
     /// Undo: its lane, from the first store on.
     pub(crate) open: Option<Open>,
     /// Called before the first store in place.
