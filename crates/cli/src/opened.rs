@@ -5,10 +5,15 @@
 
 use std::path::Path;
 
-use wattkeep_store::{CommitKind, FileError, Recovery, RegionRecord, Store, StoreError, UringDisk};
+use wattkeep_store::disk::Wait;
+use wattkeep_store::types::PAGE_SIZE;
+use wattkeep_store::{
+    CommitKind, Event, FileError, Recovery, RegionRecord, SlotRun, Store, StoreError, UringDisk,
+};
 
 use crate::failure::{Exit, Failure};
 use crate::keeper::KeeperLine;
+use crate::progress;
 
 /// A page log on a real SSD.
 pub(crate) type PageLog = Store<UringDisk>;
@@ -55,6 +60,64 @@ pub(crate) fn region(store: &PageLog, place: &Path, name: &str) -> Result<Region
             format!("there is no region '{name}' in {place}, it has {has}; see 'wattkeep info {place}'");
         Failure::new(Exit::Store, cause)
     })
+}
+
+/// Hands every page of the region that was ever written to `take`, in the order of the log, reading many
+/// at a time.
+pub(crate) fn each_page(
+    store: &mut PageLog,
+    region: &RegionRecord,
+    doing: &'static str,
+    mut take: impl FnMut(u32, &[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let bar = progress::bar(doing);
+    let mut runs = store.slots_in_log_order().peekable();
+    let (mut flying, mut events, mut done) = (Vec::new(), Vec::new(), 0);
+    loop {
+        while let Some(run) = runs.peek() {
+            if !run.pages.iter().any(|page| page.region == region.id) {
+                runs.next();
+            } else if store.start_read(run.first_slot, run.pages.len() as u32, run.first_slot)? {
+                flying.extend(runs.next());
+            } else {
+                break;
+            }
+        }
+        if flying.is_empty() {
+            break;
+        }
+        store.poll(Wait::One, &mut events)?;
+        for event in events.drain(..) {
+            let Event::Read { token, buffer, result, .. } = event else { continue };
+            let Some(at) = flying.iter().position(|run: &SlotRun| run.first_slot == token) else { continue };
+            let run = flying.swap_remove(at);
+            result.map_err(|error| {
+                Failure::new(
+                    Exit::System,
+                    format!("cannot read region '{}': {error}; see 'dmesg'", region.name),
+                )
+            })?;
+            for (page, bytes) in run.pages.iter().zip(buffer.chunks(PAGE_SIZE)) {
+                if page.region == region.id {
+                    if !store.verify(*page, bytes) {
+                        return Err(damaged(region, page.page));
+                    }
+                    take(page.page, bytes)?;
+                    done += 1;
+                }
+            }
+            progress::set(&bar, done, region.pages.into());
+            store.recycle(buffer);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn damaged(region: &RegionRecord, page: u32) -> Failure {
+    let cause =
+        format!("page {page} of region '{}' is damaged; list the damage with 'wattkeep check'", region.name);
+    Failure::new(Exit::Store, cause)
 }
 
 /// Pages of all regions.

@@ -254,6 +254,11 @@ impl Heap {
         (pages.free() * PAGE, u64::from(pages.longest()) * PAGE)
     }
 
+    /// Whether a heap was made in this space, whatever became of it: one of two copies of its mark is there.
+    pub fn is_in(space: &Space) -> bool {
+        open::is_in(space)
+    }
+
     /// Batches of pages that were brought in since the heap was opened, and pages that come one by one.
     pub fn supplied(&self) -> crate::supply::Counts {
         self.core.lock_pages().supplied()

@@ -98,10 +98,15 @@ impl UntrustedSuperblock {
     }
 
     /// Says whether it may be trusted. The version is looked at first: a later layout may lie differently.
+    /// Somebody made a heap here, whatever became of it.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.magic == MAGIC
+    }
+
     pub(crate) fn judge(self) -> Superblock {
         if self == Self::zeroed() {
             Superblock::Blank
-        } else if self.magic != MAGIC {
+        } else if !self.is_marked() {
             Superblock::Damaged
         } else if self.version > VERSION {
             Superblock::Newer(self.version)

@@ -78,6 +78,14 @@ pub(crate) fn create(space: Arc<Space>, options: &Options) -> Result<Core, HeapE
     Ok(core)
 }
 
+/// See [`crate::Heap::is_in`].
+pub(crate) fn is_in(space: &Space) -> bool {
+    SUPERBLOCK_COPIES.into_iter().any(|at| {
+        let copy: Result<UntrustedSuperblock, _> = space.read(at as usize);
+        copy.is_ok_and(|copy| copy.is_marked())
+    })
+}
+
 /// What a heap can use of the space: whole pages.
 fn usable(space: &Space) -> Result<u64, HeapError> {
     let bytes = space.len() as u64 / PAGE * PAGE;

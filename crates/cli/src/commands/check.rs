@@ -1,6 +1,8 @@
 //! `wattkeep check`: reads and verifies every stored page; with `--accept-incomplete`, gives up what is
 //! lost, by name.
 //!
+//! Persistent heaps in regions are opened on a copy, and what is wrong with them is said.
+//!
 //! Without that option nothing is written. With it, a damaged page becomes a page of zeros and is
 //! listed: nothing is repaired silently.
 
@@ -14,6 +16,7 @@ use wattkeep_store::{
 
 use crate::answer::{Answer, Output};
 use crate::args::CheckArgs;
+use crate::commands::heaps;
 use crate::failure::{Exit, Failure};
 use crate::opened::PageLog;
 use crate::progress;
@@ -36,7 +39,10 @@ pub(crate) fn run(args: &CheckArgs, _output: Output) -> Result<Answer, Failure> 
     };
     let report = verify(&mut store)?;
     let audit = store.audit();
-    let sound = report.damaged.is_empty() && audit.is_ok();
+    let whole = report.damaged.is_empty() && audit.is_ok();
+    // A heap that lacks pages is damaged, and the pages say where.
+    let heaps = if whole { heaps::run(&mut store)? } else { Vec::new() };
+    let sound = whole && heaps.iter().all(heaps::Checked::is_sound);
     let place = args.store.display();
     let mut text = format!("{} verified in {place}", text::pages(report.pages_checked));
     if recovery.superblock_copies_valid < 4 {
@@ -47,19 +53,21 @@ pub(crate) fn run(args: &CheckArgs, _output: Output) -> Result<Answer, Failure> 
         text += &format!("\nthe index does not add up: {cause}");
     }
     text += &name_damage(&store, &report.damaged);
-    text += &if sound {
+    text += &if whole {
         "\nsound: every page is as it was written".to_owned()
     } else {
         format!(
             "\nDAMAGED: copy the store, then give the lost pages up with 'wattkeep check {place} --accept-incomplete'"
         )
     };
+    heaps.iter().for_each(|heap| text += &heap.text());
     let json = json!({
         "store": args.store,
         "sound": sound,
         "clean": recovery.clean,
         "pages_checked": report.pages_checked,
         "damaged": damage_json(&store, &report.damaged),
+        "heaps": heaps.iter().map(heaps::Checked::json).collect::<Vec<_>>(),
         "index": audit.err(),
         "superblock_copies_valid": recovery.superblock_copies_valid,
         "lost": [],

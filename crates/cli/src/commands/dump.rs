@@ -6,15 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::json;
-use wattkeep_store::disk::Wait;
+use wattkeep_store::RegionRecord;
 use wattkeep_store::types::{PAGE_SIZE, PageId};
-use wattkeep_store::{Event, RegionRecord};
 
 use crate::answer::{Answer, Output};
 use crate::args::DumpArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::opened::{self, PageLog};
-use crate::progress;
 use crate::text::PAGE;
 
 const LINE_BYTES: usize = 16;
@@ -117,55 +115,13 @@ fn to_stdout(store: &mut PageLog, region: &RegionRecord) -> Result<Answer, Failu
     Ok(Answer::printed())
 }
 
-/// Reads in the order of the log, many at a time; pages that were never written stay a hole.
+/// Pages that were never written stay a hole.
 fn to_file(store: &mut PageLog, region: &RegionRecord, path: &Path) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::system("write", path, &error);
     let file = File::create(path).map_err(failed)?;
     file.set_len(u64::from(region.pages) * PAGE).map_err(failed)?;
-    let bar = progress::bar("dumping");
-    let mut runs = store.slots_in_log_order().peekable();
-    let (mut flying, mut events, mut done) = (Vec::new(), Vec::new(), 0);
-    loop {
-        while let Some(run) = runs.peek() {
-            if !run.pages.iter().any(|page| page.region == region.id) {
-                runs.next();
-            } else if store.start_read(run.first_slot, run.pages.len() as u32, run.first_slot)? {
-                flying.extend(runs.next());
-            } else {
-                break;
-            }
-        }
-        if flying.is_empty() {
-            break;
-        }
-        store.poll(Wait::One, &mut events)?;
-        for event in events.drain(..) {
-            let Event::Read { token, buffer, result, .. } = event else { continue };
-            let Some(at) = flying.iter().position(|run: &wattkeep_store::SlotRun| run.first_slot == token)
-            else {
-                continue;
-            };
-            let run = flying.swap_remove(at);
-            result.map_err(|error| Failure::system("read the store for", path, &error))?;
-            for (page, bytes) in run.pages.iter().zip(buffer.chunks(PAGE_SIZE)) {
-                if page.region == region.id {
-                    if !store.verify(*page, bytes) {
-                        return Err(damaged(region, page.page));
-                    }
-                    file.write_all_at(bytes, u64::from(page.page) * PAGE).map_err(failed)?;
-                    done += 1;
-                }
-            }
-            progress::set(&bar, done, region.pages.into());
-            store.recycle(buffer);
-        }
-    }
-    bar.finish_and_clear();
+    opened::each_page(store, region, "dumping", |page, bytes| {
+        file.write_all_at(bytes, u64::from(page) * PAGE).map_err(failed)
+    })?;
     file.sync_all().map_err(failed)
-}
-
-fn damaged(region: &RegionRecord, page: u32) -> Failure {
-    let cause =
-        format!("page {page} of region '{}' is damaged; list the damage with 'wattkeep check'", region.name);
-    Failure::new(Exit::Store, cause)
 }

@@ -14,6 +14,7 @@ pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod create;
 pub(crate) mod dump;
+pub(crate) mod heaps;
 pub(crate) mod info;
 pub(crate) mod plan;
 pub(crate) mod policies;
