@@ -59,6 +59,7 @@ impl Manager {
         for lane in 0..layout.lanes {
             heap.retire(lane, last)?;
         }
+        heap.settle()?;
         Ok(Self {
             pool: Pool::new(&layout),
             truncating: Mutex::new(()),
