@@ -11,6 +11,7 @@ use wattkeep::heap::{Heap, Options};
 use wattkeep::persist::{Domain, Space};
 use wattkeep::{KeeperPlace, RegionOptions, Store};
 
+const OBJECTS: u64 = 2000;
 const MIB: u64 = 1 << 20;
 /// Page 2 of a heap says where its log lies.
 const DIRECTORY_AT: usize = 2 * 4096;
@@ -31,7 +32,7 @@ fn a_heap_in_a_region_is_checked_and_its_damage_named() {
     with_space(&store, "objects", |space| {
         let heap = Heap::create(space, &Options { log_area_bytes: 0, ..Options::default() }).expect("a heap");
         heap.create_root("accounts", 8, 1).expect("a root");
-        for bytes in 1..2000 {
+        for bytes in 1..=OBJECTS {
             heap.alloc(bytes).expect("room");
         }
     });
@@ -40,9 +41,10 @@ fn a_heap_in_a_region_is_checked_and_its_damage_named() {
     let heaps = checked["heaps"].as_array().expect("a list");
     assert_eq!(heaps.len(), 1, "{checked}");
     assert_eq!(heaps[0]["region"], "objects");
-    assert_eq!(heaps[0]["roots"][0], "accounts");
-    assert!(heaps[0]["free_bytes"].as_u64().is_some_and(|bytes| bytes > 0 && bytes < 8 * MIB));
-    assert!(ok(&["check", text(&store)]).contains("the heap in region 'objects' is sound: 1 roots"));
+    assert_eq!(heaps[0]["report"]["roots"][0], "accounts");
+    assert_eq!(heaps[0]["report"]["objects"], OBJECTS, "{checked}");
+    let said = ok(&["check", text(&store)]);
+    assert!(said.contains(&format!("heap in region 'objects': sound\n  {OBJECTS} objects")), "{said}");
 
     with_space(&store, "objects", |space| space.store(DIRECTORY_AT, u64::MAX / 3).expect("inside"));
     // A check changes nothing: the second one finds the same.
@@ -50,10 +52,31 @@ fn a_heap_in_a_region_is_checked_and_its_damage_named() {
         let output = run(&["check", text(&store)]);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("DAMAGED: the heap in region 'objects'"), "{said}");
+        assert!(said.contains("heap in region 'objects': DAMAGED"), "{said}");
     }
     let output = run(&["check", text(&store), "--json"]);
     let checked: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&checked["sound"], &checked["heaps"][0]["sound"]), (&false.into(), &false.into()));
-    assert_eq!(checked["heaps"][0]["findings"].as_array().map(Vec::len), Some(1), "{checked}");
+    assert!(checked["heaps"][0]["refused"].is_string(), "{checked}");
+}
+
+#[test]
+fn a_store_behind_the_end_of_an_object_is_named_with_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store");
+    let mut place = 0;
+    with_space(&store, "objects", |space| {
+        let options = Options { log_area_bytes: 0, guard: true };
+        let heap = Heap::create(space.clone(), &options).expect("a heap");
+        place = heap.alloc(100).expect("room");
+        let end = place + heap.usable_size(place).expect("an object");
+        space.write_bytes(end as usize, &[0xee; 8]).expect("inside");
+    });
+    let output = run(&["check", text(&store), "--json"]);
+    let checked: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(output.status.code(), Some(1), "{checked}");
+    let heap = &checked["heaps"][0];
+    assert_eq!((&heap["sound"], &heap["refused"]), (&false.into(), &serde_json::Value::Null), "{checked}");
+    assert_eq!(heap["report"]["problems_count"], 1, "{checked}");
+    assert_eq!(heap["report"]["problems"][0]["at"], place, "{checked}");
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use wattkeep::heap::Heap;
+use wattkeep::heap::{Heap, HeapError, Report};
 use wattkeep::persist::{Anonymous, Domain, Space};
 use wattkeep_power::units::format_size;
 use wattkeep_store::RegionRecord;
@@ -19,11 +19,8 @@ use crate::opened::{self, PageLog};
 /// What one heap is like.
 pub(crate) struct Checked {
     region: String,
-    roots: Vec<String>,
-    /// Bytes in pages that nobody has.
-    free_bytes: u64,
-    /// What is wrong; none of a sound heap.
-    findings: Vec<String>,
+    /// Or why its program cannot open it.
+    found: Result<Report, HeapError>,
 }
 
 /// Checks each region that a heap was made in.
@@ -58,19 +55,9 @@ fn check(store: &mut PageLog, region: &RegionRecord) -> Result<Checked, Failure>
             .write_bytes(page as usize * PAGE_SIZE, bytes)
             .map_err(|error| no_copy(region, &error.to_string()))
     })?;
-    let mut checked =
-        Checked { region: region.name.clone(), roots: Vec::new(), free_bytes: 0, findings: Vec::new() };
-    match Heap::open(space) {
-        Err(error) => checked.findings.push(error.to_string()),
-        Ok(heap) => {
-            checked.free_bytes = heap.free_bytes().0;
-            match heap.roots() {
-                Ok(roots) => checked.roots.extend(roots.into_iter().map(|root| root.name)),
-                Err(error) => checked.findings.push(error.to_string()),
-            }
-        }
-    }
-    Ok(checked)
+    // What its objects point to is known to its program alone: leaks are not looked for.
+    let found = Heap::open(space).and_then(|heap| heap.check(None));
+    Ok(Checked { region: region.name.clone(), found })
 }
 
 fn no_copy(region: &RegionRecord, why: &str) -> Failure {
@@ -81,27 +68,26 @@ fn no_copy(region: &RegionRecord, why: &str) -> Failure {
 
 impl Checked {
     pub(crate) fn is_sound(&self) -> bool {
-        self.findings.is_empty()
+        self.found.as_ref().is_ok_and(Report::is_clean)
     }
 
-    /// A line for people, and one for each finding.
+    /// What a person should know: lines, each behind a line break.
     pub(crate) fn text(&self) -> String {
-        let name = &self.region;
-        if self.is_sound() {
-            let (roots, free) = (self.roots.len(), format_size(self.free_bytes));
-            return format!("\nthe heap in region '{name}' is sound: {roots} roots, {free} in free pages");
-        }
-        let findings = self.findings.iter().map(|finding| format!("\n  {finding}"));
-        format!("\nDAMAGED: the heap in region '{name}':{}", findings.collect::<String>())
+        let verdict = if self.is_sound() { "sound" } else { "DAMAGED" };
+        let lines = match &self.found {
+            Ok(report) => report.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let lines: String = lines.lines().map(|line| format!("\n  {line}")).collect();
+        format!("\nheap in region '{}': {verdict}{lines}", self.region)
     }
 
     pub(crate) fn json(&self) -> Value {
         json!({
             "region": self.region,
             "sound": self.is_sound(),
-            "roots": self.roots,
-            "free_bytes": self.free_bytes,
-            "findings": self.findings,
+            "refused": self.found.as_ref().err().map(ToString::to_string),
+            "report": self.found.as_ref().ok(),
         })
     }
 }
