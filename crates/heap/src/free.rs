@@ -77,7 +77,8 @@ impl Core {
     /// Its record lies in a segment that others may compact. Where there is room, another record excludes it,
     /// next to what this thread wrote last; otherwise it is overwritten where it is.
     fn free_elsewhere(&self, cache: &mut Cache, slot: &AtomicU32, at: u64) -> Result<(), HeapError> {
-        let segment = cache.segment.as_mut().filter(|segment| segment.has_room(1) && !self.log.is_scarce());
+        let segment =
+            cache.segment.as_mut().filter(|segment| segment.has_room(1) && !self.log.frees_in_place());
         let segment = &mut { segment };
         loop {
             let position = allocated(slot.load(Ordering::Acquire), at)?;
@@ -110,7 +111,7 @@ impl Core {
             Err(HeapError::OutOfSpace { .. }) => None,
             Err(error) => return Err(error),
         };
-        let segment = &mut segment.filter(|_| !self.log.is_scarce());
+        let segment = &mut { segment };
         let _one_at_a_time = self.large_frees.lock().expect("no panic while it is held");
         let place = self.find(at)?;
         let (slot, run) = (place.slot(), place.cells().run());

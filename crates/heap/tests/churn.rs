@@ -13,13 +13,15 @@ use wattkeep_heap::{Heap, HeapError};
 const SEED: u64 = 20;
 const ROUNDS: usize = if cfg!(miri) { 500 } else { 300_000 };
 const LIVE: usize = if cfg!(miri) { 20 } else { 5_000 };
+/// So many that the log is long, and records are excluded by others.
+const MANY: usize = 4 * LIVE;
 
-fn churn(heap: &Heap, seed: u64, rounds: usize) -> Vec<u64> {
+fn churn(heap: &Heap, seed: u64, rounds: usize, many: usize) -> Vec<u64> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut live: Vec<u64> = (0..LIVE).map(|_| heap.alloc(64).expect("room")).collect();
+    let mut live: Vec<u64> = (0..many).map(|_| heap.alloc(64).expect("room")).collect();
     for round in 0..rounds {
         let number = random.next_u64();
-        let slot = &mut live[(number >> 32) as usize % LIVE];
+        let slot = &mut live[(number >> 32) as usize % many];
         heap.free(*slot).unwrap_or_else(|error| panic!("seed {seed}, round {round}: {error}"));
         *slot = heap.alloc([16, 64, 100, 1000][number as usize % 4]).expect("room");
     }
@@ -40,7 +42,7 @@ fn assert_same(heap: &Heap, live: &[u64]) {
 #[test]
 fn what_is_moved_while_a_free_makes_room_is_found() {
     let heap = heap(32 << 20);
-    let live = churn(&heap, SEED, ROUNDS);
+    let live = churn(&heap, SEED, ROUNDS, MANY);
     let again = reopened(&heap);
     assert_same(&again, &live);
     assert_same(&heap, &live);
@@ -55,7 +57,7 @@ fn threads_that_share_a_heap_never_share_an_object() {
             let (heap, barrier, shared) = (&heap, &barrier, &shared);
             scope.spawn(move || {
                 barrier.wait();
-                let mut live = churn(heap, SEED + thread, ROUNDS / 3);
+                let mut live = churn(heap, SEED + thread, ROUNDS / 3, LIVE);
                 // Half of them are freed by whoever comes next.
                 let given: Vec<u64> = live.drain(..LIVE / 2).collect();
                 let taken = std::mem::replace(&mut *shared.lock().expect("no panic"), given);
@@ -95,10 +97,10 @@ fn a_full_heap_says_so_and_goes_on_when_something_is_freed() {
 #[test]
 fn a_heap_grows_no_longer_by_churning() {
     let heap = heap(32 << 20);
-    churn(&heap, SEED, ROUNDS / 3).into_iter().for_each(|at| heap.free(at).expect("an object"));
+    churn(&heap, SEED, ROUNDS / 3, LIVE).into_iter().for_each(|at| heap.free(at).expect("an object"));
     let before = heap.free_bytes();
     for seed in 0..3 {
-        churn(&heap, seed, ROUNDS / 3).into_iter().for_each(|at| heap.free(at).expect("an object"));
+        churn(&heap, seed, ROUNDS / 3, LIVE).into_iter().for_each(|at| heap.free(at).expect("an object"));
     }
     let after = heap.free_bytes();
     assert!(before.0 - after.0 <= 2 << 20, "{before:?} bytes free, then {after:?}");

@@ -70,7 +70,7 @@ impl Log {
     pub(super) fn compact_forced(&self, shelf: &mut Shelf, chunks: &Chunks) -> Result<(), HeapError> {
         let sealed = (0..shelf.count).filter(|index| self.is_sealed(*index));
         let mut victims: Vec<(u32, u32)> =
-            sealed.map(|index| (self.segment(index).dead.load(Ordering::Relaxed), index)).collect();
+            sealed.map(|index| (self.segment(index).garbage(), index)).collect();
         victims.sort_unstable_by_key(|victim| std::cmp::Reverse(*victim));
         for (_, victim) in victims.into_iter().take(FORCED_TRIES_MAX) {
             if shelf.has_free() {

@@ -29,7 +29,7 @@ use wattkeep_persist::{LINE, Refused, Space};
 
 use crate::error::HeapError;
 use crate::layout::PAGE;
-use crate::record::{Record, SLOT_BITS, phase_of};
+use crate::record::{Record, SLOT_BITS};
 use shelf::Shelf;
 
 /// Words of a segment, the header's line among them.
@@ -56,11 +56,23 @@ pub(crate) struct Segment {
     seq: AtomicU64,
     /// Its page in the space.
     page: AtomicU32,
-    /// Records in it that no longer count, or exclude others. Changed under its stripe.
+    /// Records in it that another one excludes. Changed under its stripe.
     dead: AtomicU32,
+    /// Records in it that were overwritten in place, and whose slots nobody knows. Changed under its stripe.
+    pads: AtomicU32,
+    /// Records in it that exclude others, since it was sealed.
+    exclusions: AtomicU32,
     /// Not 0: full, and nobody's. Changed under the shelf's lock.
     sealed: AtomicU32,
-    reserved: AtomicU32,
+    /// Of its present pass.
+    phase: AtomicU32,
+}
+
+impl Segment {
+    /// Slots that compaction would win, once what is excluded here is gone.
+    fn garbage(&self) -> u32 {
+        [&self.dead, &self.pads, &self.exclusions].map(|count| count.load(Ordering::Relaxed)).iter().sum()
+    }
 }
 
 /// The log of one heap.
@@ -69,10 +81,12 @@ pub(crate) struct Log {
     segments: Box<[Segment]>,
     stripes: Box<[Mutex<()>]>,
     shelf: Mutex<Shelf>,
-    /// Segments with so many dead records that they are worth compacting.
+    /// Segments that have come to be worth compacting.
     crossed: Mutex<VecDeque<u32>>,
-    /// There is no room to append exclusions: records are overwritten in place.
-    scarce: AtomicBool,
+    /// Segments that have come to be worth writing to again.
+    gappy: Mutex<Vec<u32>>,
+    /// Records are overwritten in place, not excluded by others: the log is short, or there is no room.
+    in_place: AtomicBool,
 }
 
 /// The place of a record: segment and slot.
@@ -215,7 +229,8 @@ impl Log {
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             shelf: Mutex::new(Shelf::default()),
             crossed: Mutex::default(),
-            scarce: AtomicBool::new(false),
+            gappy: Mutex::default(),
+            in_place: AtomicBool::new(true),
         }
     }
 
@@ -258,10 +273,22 @@ impl Log {
 
     /// Counts a record that was excluded. Under the stripe of its segment.
     pub(crate) fn count_dead(&self, position: Position) {
-        let dead = &self.segment(position.segment()).dead;
-        let now = dead.load(Ordering::Relaxed) + 1;
-        dead.store(now, Ordering::Relaxed);
-        if now == shelf::CANDIDATE_DEAD {
+        let segment = self.segment(position.segment());
+        segment.dead.store(segment.dead.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if segment.garbage() == shelf::CANDIDATE_GARBAGE {
+            self.lock_crossed().push_back(position.segment());
+        }
+    }
+
+    /// The same for one that was overwritten.
+    fn count_pad(&self, position: Position) {
+        let segment = self.segment(position.segment());
+        let pads = segment.pads.load(Ordering::Relaxed) + 1;
+        segment.pads.store(pads, Ordering::Relaxed);
+        if pads == shelf::PADS_WORTH_FILLING {
+            self.gappy.lock().expect("no panic while it is held").push(position.segment());
+        }
+        if segment.garbage() == shelf::CANDIDATE_GARBAGE {
             self.lock_crossed().push_back(position.segment());
         }
     }
@@ -284,19 +311,19 @@ impl Log {
         HeapError::Damaged { what, at: self.base(segment) as u64 + u64::from(slot) * 8 }
     }
 
-    /// There is no room for exclusions.
-    pub(crate) fn is_scarce(&self) -> bool {
-        self.scarce.load(Ordering::Relaxed)
+    /// Whether records are to be overwritten, not excluded.
+    #[inline]
+    pub(crate) fn frees_in_place(&self) -> bool {
+        self.in_place.load(Ordering::Relaxed)
     }
 
     /// Overwrites a record in place, in whatever segment it is. Under the stripe of its segment.
     pub(crate) fn erase(&self, position: Position) -> Result<(), HeapError> {
-        let base = self.base(position.segment());
-        let phase = phase_of(self.space.load(base)?);
-        let at = base + position.slot() as usize * 8;
+        let phase = self.segment(position.segment()).phase.load(Ordering::Relaxed) != 0;
+        let at = self.base(position.segment()) + position.slot() as usize * 8;
         self.space.store(at, Record::Pad.encode(false, phase))?;
         self.space.persist(at, 8)?;
-        self.count_dead(position);
+        self.count_pad(position);
         Ok(())
     }
 }

@@ -21,9 +21,6 @@ use crate::record::{LANES_MAX, Record, Word, phase_of};
 const PARALLEL_SEGMENTS: usize = 64;
 const THREADS_MAX: usize = 8;
 
-/// A full segment with so many gaps is written to again.
-const PADS_WORTH_FILLING: usize = 64;
-
 /// A segment that holds records.
 #[derive(Clone, Copy)]
 struct Held {
@@ -154,6 +151,7 @@ impl Log {
                             return Err(self.damaged("a segment's header", index, 0));
                         }
                         self.segment(index).seq.store(seq, Ordering::Relaxed);
+                        self.segment(index).phase.store(phase.into(), Ordering::Relaxed);
                         held.push(Held { index, phase, next: SLOT_FIRST });
                     }
                     Some(_) => return Err(self.damaged("a segment's header", index, 0)),
@@ -198,7 +196,7 @@ impl Log {
             let count = pads.partition_point(|pad| pad.segment() <= held.index);
             let (ours, others) = pads.split_at(count);
             pads = others;
-            if held.next < SLOTS || ours.len() >= PADS_WORTH_FILLING {
+            if held.next < SLOTS {
                 shelf.unfilled.push(OpenSegment {
                     index: held.index,
                     base: self.base(held.index),
@@ -207,8 +205,6 @@ impl Log {
                     pads: ours.iter().map(|pad| pad.slot()).collect(),
                 });
             } else {
-                let dead = &self.segment(held.index).dead;
-                dead.fetch_add(ours.len() as u32, Ordering::Relaxed);
                 self.seal(&mut shelf, held.index)?;
             }
         }

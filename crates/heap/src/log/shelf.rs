@@ -17,8 +17,16 @@ use crate::layout::{DIRECTORY_AT, DIRECTORY_WORDS, PAGE};
 use crate::pages::Pages;
 use crate::record::{Record, SEQ_BITS, Word};
 
-/// A sealed segment with so many dead records is worth compacting.
-pub(super) const CANDIDATE_DEAD: u32 = (SLOTS - SLOT_FIRST) / 3 * 2;
+/// A sealed segment with so much garbage is worth compacting.
+pub(super) const CANDIDATE_GARBAGE: u32 = (SLOTS - SLOT_FIRST) / 3 * 2;
+
+/// One with so many gaps is written to again.
+pub(super) const PADS_WORTH_FILLING: u32 = (SLOTS - SLOT_FIRST) / 4;
+
+/// Up to so many segments, 4 MiB, records are overwritten in place: the log stays in the processor's cache, and
+/// its pages are dirty anyway. In a longer log an overwrite would make a page dirty for eight bytes.
+/// Fewer in builds with assertions, so that tests come to both.
+const IN_PLACE_SEGMENTS: u32 = if cfg!(debug_assertions) { 16 } else { 1024 };
 
 /// Free segments that only compaction may take.
 pub(super) const SPARES: usize = 2;
@@ -57,6 +65,11 @@ impl Shelf {
     }
 }
 
+/// Whether the word is a record of this kind.
+fn is(word: u64, kind: impl Fn(Record) -> bool) -> bool {
+    Word::decode(word).is_some_and(|word| kind(word.record))
+}
+
 impl Log {
     pub(super) fn lock_shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().expect("no panic while it is held")
@@ -73,14 +86,42 @@ impl Log {
         if let Some(index) = shelf.unfilled.iter().rposition(|segment| segment.has_room(records)) {
             return Ok(shelf.unfilled.swap_remove(index));
         }
+        if records == 1
+            && let Some(gappy) = self.reopen(&shelf)?
+        {
+            return Ok(gappy);
+        }
         if !shelf.has_free() {
             self.compact_some(&mut shelf, chunks)?;
         }
         if !shelf.has_free() {
             self.lengthen(&mut shelf, pages, chunks)?;
         }
-        self.scarce.store(false, Ordering::Relaxed);
+        self.in_place.store(shelf.count <= IN_PLACE_SEGMENTS, Ordering::Relaxed);
         self.open_free(&mut shelf)
+    }
+
+    /// A sealed segment with gaps: nothing must be moved to write to it again.
+    fn reopen(&self, _shelf: &Shelf) -> Result<Option<OpenSegment>, HeapError> {
+        loop {
+            let Some(index) = self.gappy.lock().expect("no panic while it is held").pop() else {
+                return Ok(None);
+            };
+            if !self.is_sealed(index) {
+                continue;
+            }
+            let segment = self.segment(index);
+            let _stripe = self.stripe(index);
+            let page = self.read_page(index)?;
+            let is_pad = |slot: &u32| is(page[*slot as usize], |record| record == Record::Pad);
+            let pads: Vec<u32> = (SLOT_FIRST..SLOTS).rev().filter(is_pad).collect();
+            segment.pads.store(0, Ordering::Relaxed);
+            if !pads.is_empty() {
+                segment.sealed.store(0, Ordering::Relaxed);
+                let phase = segment.phase.load(Ordering::Relaxed) != 0;
+                return Ok(Some(OpenSegment { index, base: self.base(index), phase, next: SLOTS, pads }));
+            }
+        }
     }
 
     /// Has a free segment, whatever it takes.
@@ -88,7 +129,7 @@ impl Log {
         let added = self.add_extent(shelf, pages);
         if matches!(added, Err(HeapError::OutOfSpace { .. })) {
             self.compact_forced(shelf, chunks)?;
-            self.scarce.store(true, Ordering::Relaxed);
+            self.in_place.store(true, Ordering::Relaxed);
             return if shelf.has_free() { Ok(()) } else { added };
         }
         added
@@ -97,17 +138,21 @@ impl Log {
     /// Nobody writes to the segment any more: it may be compacted. Exclusions in it are counted as dead, for
     /// they will be when what they exclude is gone.
     pub(super) fn seal(&self, shelf: &mut Shelf, index: u32) -> Result<(), HeapError> {
-        let page = self.read_page(index)?;
-        let exclusions = page[SLOT_FIRST as usize..]
-            .iter()
-            .filter(|word| matches!(Word::decode(**word), Some(Word { record: Record::Exclude { .. }, .. })))
-            .count() as u32;
         let segment = self.segment(index);
-        segment.sealed.store(1, Ordering::Relaxed);
         let _stripe = self.stripe(index);
-        let dead = segment.dead.load(Ordering::Relaxed) + exclusions;
-        segment.dead.store(dead, Ordering::Relaxed);
-        if dead >= CANDIDATE_DEAD {
+        let page = self.read_page(index)?;
+        let count = |kind: fn(Record) -> bool| {
+            page[SLOT_FIRST as usize..].iter().filter(|word| is(**word, kind)).count() as u32
+        };
+        let pads = count(|record| record == Record::Pad);
+        segment.pads.store(pads, Ordering::Relaxed);
+        let exclusions = count(|record| matches!(record, Record::Exclude { .. }));
+        segment.exclusions.store(exclusions, Ordering::Relaxed);
+        segment.sealed.store(1, Ordering::Relaxed);
+        if pads >= PADS_WORTH_FILLING {
+            self.gappy.lock().expect("no panic while it is held").push(index);
+        }
+        if segment.garbage() >= CANDIDATE_GARBAGE {
             shelf.candidates.push_back(index);
         }
         Ok(())
@@ -142,6 +187,9 @@ impl Log {
         let segment = self.segment(index);
         segment.seq.store(seq, Ordering::Relaxed);
         segment.dead.store(0, Ordering::Relaxed);
+        segment.pads.store(0, Ordering::Relaxed);
+        segment.exclusions.store(0, Ordering::Relaxed);
+        segment.phase.store(phase.into(), Ordering::Relaxed);
         Ok(OpenSegment { index, base, phase, next: SLOT_FIRST, pads: Vec::new() })
     }
 
