@@ -1,0 +1,126 @@
+//! Where a structure lies: its heap, its latch, the offset of its header.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytemuck::bytes_of;
+use wattkeep_heap::Heap;
+use wattkeep_persist::{Pod, Ptr};
+use wattkeep_tx::Tx;
+
+use crate::error::Error;
+use crate::kind::Kind;
+use crate::latch::{Committed, Latch};
+use crate::view::View;
+
+/// A structure's place. What every handle is made of.
+#[derive(Clone)]
+pub struct Place {
+    latch: Arc<Latch>,
+    at: u64,
+    kind: Kind,
+    /// For what was made in this process: whether it was unmade. New memory is not logged, so an aborted
+    /// transaction leaves a header there that looks like one.
+    unmade: Option<Arc<AtomicBool>>,
+}
+
+/// Looks, when a transaction has ended, whether what it made is still there.
+struct Made {
+    heap: Arc<Heap>,
+    at: u64,
+    unmade: Arc<AtomicBool>,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.unmade.store(!self.heap.is_allocated(self.at), Ordering::Relaxed);
+    }
+}
+
+impl Place {
+    /// The place of a structure that `tx` has just made.
+    pub(crate) fn made(tx: &mut Tx<'_>, at: u64, kind: Kind) -> Result<Self, Error> {
+        let unmade = Arc::new(AtomicBool::new(false));
+        let place = Self { latch: Latch::of(tx.heap(), at), at, kind, unmade: Some(Arc::clone(&unmade)) };
+        place.latch.change(tx)?;
+        tx.hold(Made { heap: Arc::clone(tx.heap()), at, unmade });
+        Ok(place)
+    }
+
+    /// The place of a structure of `kind` at `at`, which is called `name` in errors.
+    pub(crate) fn open(heap: &Arc<Heap>, at: u64, kind: Kind, name: &str) -> Result<Self, Error> {
+        let place = Self { latch: Latch::of(heap, at), at, kind, unmade: None };
+        let found = place.latch.read(|view| view.word(at))?;
+        if found == kind.tag() {
+            return Ok(place);
+        }
+        Err(Error::WrongKind { place: name.to_owned(), wanted: kind, found })
+    }
+
+    /// The same as [`Self::open`], within a transaction that may have made it.
+    pub(crate) fn open_in(tx: &mut Tx<'_>, at: u64, kind: Kind) -> Result<Self, Error> {
+        let place = Self { latch: Latch::of(tx.heap(), at), at, kind, unmade: None };
+        place.own(tx)?;
+        place.header::<u64>(tx)?;
+        Ok(place)
+    }
+
+    /// Offset of the header.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The header, whose first word is the tag: a structure that is gone is an error.
+    #[inline]
+    pub(crate) fn header<H: Pod>(&self, view: &impl View) -> Result<H, Error> {
+        let header: H = view.value(self.at)?;
+        let found = bytes_of(&header).first_chunk().map(|tag| u64::from_ne_bytes(*tag));
+        if self.unmade.as_ref().is_some_and(|unmade| unmade.load(Ordering::Relaxed)) {
+            return Err(Error::Unmade { kind: self.kind });
+        }
+        if found == Some(self.kind.tag()) {
+            return Ok(header);
+        }
+        let place = format!("offset {:#x}", self.at);
+        Err(Error::WrongKind { place, wanted: self.kind, found: found.unwrap_or(0) })
+    }
+
+    /// Reads what was committed last; see [`Latch::read`].
+    #[inline]
+    pub(crate) fn read<R>(&self, read: impl Fn(&Committed<'_>) -> Result<R, Error>) -> Result<R, Error> {
+        self.latch.read(read)
+    }
+
+    /// Reads what was committed last, and holds up changes until it is read.
+    pub(crate) fn read_at_rest<R>(
+        &self,
+        read: impl FnOnce(&Committed<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.latch.read_at_rest(read)
+    }
+
+    /// `tx` alone reads and changes the structure until it ends.
+    #[inline]
+    pub(crate) fn own(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
+        self.latch.own(tx)
+    }
+
+    /// [`Self::own`], and `tx` will change it.
+    #[inline]
+    pub(crate) fn change(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
+        self.latch.change(tx)
+    }
+
+    /// Takes the structure's header from the heap; its parts are gone before.
+    pub(crate) fn destroy(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
+        tx.write_word(Ptr::at(self.at), 0)?;
+        Ok(tx.free(Ptr::<u8>::at(self.at))?)
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:#x}", self.kind, self.at)
+    }
+}

@@ -1,0 +1,76 @@
+//! Opening: what is something else, or gone, is said to be so.
+
+use wattkeep_collections::{BTree, BytesMap, Error, HashMap, PString, Structure, Vector};
+use wattkeep_persist::Ptr;
+
+use crate::support::{End, Pool};
+
+const POOL: usize = 4 << 20;
+
+#[test]
+fn a_root_of_another_type_says_what_it_is() {
+    for pool in Pool::of_both_logs(POOL) {
+        HashMap::<u64, [u64; 8]>::open_or_create_root(&pool.manager, "accounts").expect("a map");
+        let other =
+            HashMap::<u64, u64>::open_or_create_root(&pool.manager, "accounts").expect_err("other sizes");
+        assert_eq!(
+            other.to_string(),
+            "root 'accounts' holds a hash map of 8-byte keys and 64-byte values, not a hash map of 8-byte keys \
+             and 8-byte values: open it as what it is"
+        );
+        let other = PString::open_root(&pool.heap, "accounts").expect_err("no string");
+        assert!(other.to_string().ends_with("not a string: open it as what it is"), "{other}");
+        let none = BytesMap::open_root(&pool.heap, "sessions").expect_err("nothing");
+        assert_eq!(none.to_string(), "there is no root 'sessions': create it in a transaction");
+    }
+}
+
+#[test]
+fn a_place_of_another_type_says_what_it_is() {
+    for pool in Pool::of_both_logs(POOL) {
+        let vector: Vector<u32> = pool.manager.run(Vector::create).expect("a vector");
+        let place = vector.ptr().cast::<BTree<u64, u64>>();
+        let other = BTree::open(&pool.heap, place).expect_err("a vector");
+        assert!(other.to_string().contains("holds a vector of 4-byte elements, not a B+tree"), "{other}");
+        assert!(matches!(PString::open(&pool.heap, Ptr::NULL), Err(Error::WrongKind { .. })));
+        let outside = Ptr::at(POOL as u64);
+        assert!(matches!(PString::open(&pool.heap, outside), Err(Error::Space(_))));
+    }
+}
+
+/// A handle is DRAM: it may outlive what it stands for.
+#[test]
+fn handles_of_what_is_gone_say_so() {
+    for pool in Pool::of_both_logs(POOL) {
+        let map: HashMap<u64, u64> = pool.manager.run(HashMap::create).expect("a map");
+        pool.manager.run(|tx| map.insert(tx, &1, &1)).expect("set");
+        let other = map.clone();
+        pool.manager.run(|tx| map.destroy(tx)).expect("destroyed");
+        assert!(matches!(other.get(&1), Err(Error::WrongKind { .. })));
+        assert!(matches!(pool.manager.run(|tx| other.insert(tx, &1, &2)), Err(Error::WrongKind { .. })));
+
+        for end in [End::Abort, End::Panic] {
+            let mut never = None;
+            pool.end_as(end, |tx| {
+                never = Some(Vector::<u64>::create(tx)?);
+                Ok(())
+            });
+            let never = never.expect("a handle");
+            assert!(matches!(never.len(), Err(Error::Unmade { .. })));
+            assert!(matches!(pool.manager.run(|tx| never.push(tx, &1)), Err(Error::Unmade { .. })));
+        }
+    }
+}
+
+/// Two threads that ask for a root that is not there get one structure.
+#[test]
+fn a_root_is_made_once() {
+    for pool in Pool::of_both_logs(POOL) {
+        let open = || Vector::<u64>::open_or_create_root(&pool.manager, "once").expect("a vector").ptr();
+        let places = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+    }
+}
