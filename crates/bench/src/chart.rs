@@ -1,4 +1,4 @@
-//! Draws a drill: dirty pages under their budget, first-write faults, SSD traffic, over one time.
+//! Pictures. [`to_svg`] draws a drill: dirty pages under their budget, first-write faults, SSD traffic, over one time.
 //!
 //! Three panels share the time axis; the mains fail at a line, the save is a band. The picture is
 //! SVG whose text is text: no font is read, and the viewer's own is used.
@@ -6,8 +6,11 @@
 //! Invariants: a picture never flatters. Where there are more samples than columns, a column
 //! shows the *most* dirty pages and the *least* budget of its samples; rates are means.
 //!
+//! [`comparison`] draws bars of schemes and curves over a setting.
+//!
 //! Does not measure, nor judge whether the drill was passed.
 
+mod compare;
 mod panel;
 mod series;
 
@@ -15,6 +18,7 @@ use std::fmt;
 
 use plotters::prelude::*;
 
+pub use compare::{Bars, Compared, Curves, comparison};
 pub use panel::short;
 use panel::{Marks, Panel, Shape, caption_row};
 use series::Column;

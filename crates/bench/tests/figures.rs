@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use wattkeep::KeeperPlace;
 use wattkeep_bench::figures::{BenchError, NAMES, Options, run};
+use wattkeep_persist::{LineFlush, lines};
 
 fn quick(directory: &std::path::Path) -> Options {
     Options {
@@ -63,9 +64,49 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
     for mode in ["explicit", "transparent"] {
         expected.extend("ABCDF".chars().map(|mix| format!("ycsb.{mode}.{mix}")));
     }
+    expected.extend(sps_figures());
     assert_eq!(ids, expected);
     let left = std::fs::read_dir(directory.path()).expect("the directory").count();
     assert_eq!(left, 0, "the benchmark removes its stores");
+}
+
+fn sps_figures() -> BTreeSet<String> {
+    let mut expected: BTreeSet<String> =
+        ["sps.tcs", "sps.tcs.100k", "sps.energy", "sps.energy.100k"].map(String::from).into();
+    for size in ["100k", "1m"] {
+        for scheme in ["none", "dl", "l", "lcm", "lcs", "icm", "ics", "tcm", "tcs", "is", "ts"] {
+            let figures = ["swaps", "l1", "memory", "energy"];
+            expected.extend(figures.map(|figure| format!("sps.{figure}.{scheme}.{size}")));
+        }
+        for tenths in 1..=10 {
+            let threshold = format!("{:.1}", f64::from(tenths) / 10.0);
+            expected.insert(format!("sps.threshold.{threshold}.{size}"));
+            expected.insert(format!("sps.threshold.energy.{threshold}.{size}"));
+        }
+    }
+    for domain in ["battery", "eadr", "file"] {
+        expected.extend(["l", "i", "t"].map(|mechanism| format!("sps.domain.{mechanism}.{domain}")));
+    }
+    // What this processor has.
+    for (domain, flush) in [("clwb", LineFlush::Clwb), ("clflushopt", LineFlush::Clflushopt)] {
+        if lines::has(flush) {
+            expected.extend(["l", "i", "t"].map(|mechanism| format!("sps.domain.{mechanism}.{domain}")));
+        }
+    }
+    expected
+}
+
+/// The pictures are drawn where they are asked for.
+#[test]
+fn sps_draws_the_papers_figures() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let pictures = directory.path().join("pictures");
+    let options = Options { pictures: Some(pictures.clone()), ..quick(directory.path()) };
+    run("sps", &options).expect("a quick run");
+    for (number, text) in [(4, "TCS"), (5, "memory writes"), (6, "100k swaps"), (7, "1m swaps")] {
+        let svg = std::fs::read_to_string(pictures.join(format!("sps-figure-{number}.svg"))).expect("drawn");
+        assert!(svg.contains(text), "figure {number} lacks {text}");
+    }
 }
 
 fn check_form(figure: &Value) {

@@ -374,6 +374,9 @@ pub(crate) struct BenchArgs {
     /// Directory on the SSD to measure
     #[arg(long, value_name = "D")]
     pub(crate) dir: Option<PathBuf>,
+    /// Draw the pictures of a benchmark that has some (sps) into this directory
+    #[arg(long, value_name = "P")]
+    pub(crate) pictures: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -398,6 +401,8 @@ pub(crate) enum BenchName {
     Rivals,
     /// The persistent heap beside other allocators
     Heap,
+    /// Swaps of strings, by schemes of fault tolerance
+    Sps,
     /// All of them
     All,
 }

@@ -18,9 +18,9 @@ pub(super) type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as D
 pub(super) const SAVE: RGBColor = RGBColor(251, 191, 36);
 const SAVED: RGBColor = RGBColor(146, 64, 14);
 const CUT: RGBColor = RGBColor(220, 38, 38);
-const GREY: RGBColor = RGBColor(107, 114, 128);
-const GRID: RGBColor = RGBColor(229, 231, 235);
-const FONT: &str = "Inter, Helvetica, Arial, sans-serif";
+pub(super) const GREY: RGBColor = RGBColor(107, 114, 128);
+pub(super) const GRID: RGBColor = RGBColor(229, 231, 235);
+pub(super) const FONT: &str = "Inter, Helvetica, Arial, sans-serif";
 
 /// Pixels around the plot: room for labels to the left, EDGE of it empty, a caption above, an
 /// axis below.

@@ -8,6 +8,7 @@
 //! | `ycsb` | `ycsb.explicit.A` to `.F`, `ycsb.transparent.A` to `.F` |
 //! | `rivals` | `rivals.mmap.speed`, `rivals.mmap.bytes` |
 //! | `heap` | `heap.alloc.*`, `heap.flushes`, `heap.open`, `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` |
+//! | `sps` | `sps.tcs`, `sps.energy`, and every scheme, domain and threshold |
 //!
 //! Every report of a benchmark with budgets ends with `bound.max_dirty`: the highest dirty count of its own
 //! runs against them. The stores are made in a directory of their own, which is removed at the end.
@@ -30,6 +31,7 @@ mod restore;
 mod rivals;
 mod rounds;
 mod save;
+mod sps;
 mod ycsb;
 
 use std::fmt;
@@ -43,7 +45,7 @@ use wattkeep::{KeeperPlace, PolicyName};
 use crate::measure::{Figure, Reach, Report, Rounds};
 
 /// The names that [`run`] knows, besides `all`.
-pub const NAMES: [&str; 6] = ["fault", "save", "restore", "ycsb", "rivals", "heap"];
+pub const NAMES: [&str; 7] = ["fault", "save", "restore", "ycsb", "rivals", "heap", "sps"];
 
 /// Share of the region that may be dirty: the paper's, for a battery a ninth of the DRAM's.
 const BUDGET_PERCENT: usize = 11;
@@ -65,6 +67,8 @@ pub struct Options {
     pub keeper: KeeperPlace,
     /// Which page is cleaned next.
     pub policy: PolicyName,
+    /// Where a benchmark that draws puts its pictures; nowhere if there is none.
+    pub pictures: Option<PathBuf>,
     /// A program that calls [`crate::neighbour::process`] when it is run as `PROGRAM bench-neighbour SEED`:
     /// what allocates beside a measurement. None: threads of this one do.
     pub neighbour: Option<PathBuf>,
@@ -79,6 +83,7 @@ impl Default for Options {
             quick: false,
             keeper: KeeperPlace::Process,
             policy: PolicyName::default(),
+            pictures: None,
             neighbour: None,
         }
     }
@@ -192,6 +197,8 @@ struct Bench {
     keeper: KeeperPlace,
     policy: PolicyName,
     neighbour: Option<PathBuf>,
+    /// Where to draw.
+    pictures: Option<PathBuf>,
     quick: bool,
     /// The one figure to measure; all of the benchmark's where there is none.
     only: Option<String>,
@@ -218,6 +225,7 @@ impl Bench {
             warm_up: Duration::from_millis(warm_up_ms),
             keeper: options.keeper,
             policy: options.policy,
+            pictures: options.pictures.clone(),
             neighbour: options.neighbour.clone(),
             quick: options.quick,
             only: None,
@@ -256,6 +264,7 @@ fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
         "ycsb" => ycsb::run,
         "rivals" => rivals::run,
         "heap" => heap::run,
+        "sps" => sps::run,
         _ => return Err(BenchError::UnknownName { name: name.to_owned() }),
     };
     let mut bench = Bench { only: figure, ..Bench::new(options)? };
