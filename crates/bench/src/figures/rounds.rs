@@ -37,6 +37,11 @@ impl<const N: usize> Turns<N> {
         self.rounds.iter().for_each(|round| rounds.push(round[ours][what], round[theirs][what]));
         rounds
     }
+
+    /// What `side` measured as its thing number `what`.
+    pub(super) fn alone(&self, side: usize, what: usize) -> Vec<f64> {
+        self.rounds.iter().map(|round| round[side][what]).collect()
+    }
 }
 
 struct Round<const N: usize> {

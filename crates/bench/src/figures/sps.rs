@@ -21,6 +21,7 @@ use std::time::Instant;
 use wattkeep_persist::{Domain, Fence, LineFlush};
 
 use self::simulated::Simulated;
+use super::rounds::Side;
 use super::{Bench, BenchError};
 use crate::measure::{Figure, Reach, Rounds, median};
 use crate::sps::{Mechanism, Scheme, SpsError, Strings, Swaps, THRESHOLD, paper_schemes, threaded};
@@ -33,9 +34,6 @@ struct Sizes {
 }
 
 const NAMES: [&str; 2] = ["100k", "1m"];
-
-/// For comparison: it has to be measured, whatever it is.
-const SHOWN: Reach = Reach::AtLeast(0.0);
 
 impl Sizes {
     fn of(bench: &Bench) -> Self {
@@ -138,23 +136,17 @@ fn schemes(bench: &Bench, strings: usize, swaps: u64) -> Result<Measured, BenchE
     for scheme in paper_schemes() {
         running.push(Running::start(bench, scheme, strings)?);
     }
-    take_turns(bench.rounds, running, |_| swaps)
+    take_turns(bench, running, swaps)
 }
 
-fn take_turns(
-    rounds: usize,
-    mut running: Vec<Running>,
-    swaps: impl Fn(&Scheme) -> u64,
-) -> Result<Measured, BenchError> {
-    let mut measured: Measured = running.iter().map(|running| (running.scheme.name, Vec::new())).collect();
-    let sides = running.len();
-    for round in 0..rounds {
-        for turn in 0..sides {
-            let side = (round + turn) % sides;
-            let count = swaps(&running[side].scheme);
-            measured[side].1.push(running[side].speed(count)?);
-        }
-    }
+/// Each makes `swaps` swaps in its turn.
+fn take_turns(bench: &Bench, mut running: Vec<Running>, swaps: u64) -> Result<Measured, BenchError> {
+    let sides = running
+        .iter_mut()
+        .map(|running| -> Side<'_, 1> { Box::new(move |_| running.speed(swaps).map(|speed| [speed])) });
+    let turns = bench.take_turns(bench.rounds, &[], sides.collect())?;
+    let names = running.iter().map(|running| running.scheme.name).enumerate();
+    let measured = names.map(|(side, name)| (name, turns.alone(side, 0))).collect();
     running.into_iter().try_for_each(Running::end)?;
     Ok(measured)
 }
@@ -170,7 +162,7 @@ fn beside_logging(figure: &str, size: &str, unit: &str, measured: &Measured) -> 
     let logging = measured.iter().find(|(name, _)| *name == "L").expect("L is one of them");
     let beside = measured.iter().map(|(name, values)| {
         let id = format!("{figure}.{}.{size}", name.to_lowercase());
-        Figure::beside(&id, "L", unit, &rounds_of(values, &logging.1), &SHOWN)
+        Figure::beside(&id, "L", unit, &rounds_of(values, &logging.1), &Reach::Shown)
     });
     beside.collect()
 }
@@ -200,7 +192,7 @@ fn domains(bench: &Bench, sizes: Sizes) -> Result<Vec<Figure>, BenchError> {
         for (name, mechanism) in mechanisms {
             running.push(Running::start(bench, Scheme { name, mechanism, domain }, strings)?);
         }
-        let measured = take_turns(bench.rounds, running, |_| swaps)?;
+        let measured = take_turns(bench, running, swaps)?;
         figures.extend(beside_logging("sps.domain", domain_name, "Mswaps/s", &measured));
     }
     Ok(figures)

@@ -15,6 +15,7 @@ pub(crate) fn run(args: &BenchArgs, _output: Output) -> Result<Answer, Failure> 
     if let Some(rounds) = args.rounds {
         options.rounds = rounds;
     }
+    options.pictures.clone_from(&args.pictures);
     if let Some(size) = args.size {
         options.region_bytes = size;
     }

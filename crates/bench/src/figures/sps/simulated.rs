@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wattkeep_persist::Domain;
 use wattkeep_tx::versions::Pace;
 
-use super::{Bench, BenchError, Measured, SHOWN, beside_logging, rounds_of, scheme};
+use super::{Bench, BenchError, Measured, beside_logging, rounds_of, scheme};
 use crate::energy::{Accesses, MemorySystem};
 use crate::measure::{Figure, Reach};
 use crate::sps::{Mechanism, Scheme, Swaps, paper_schemes};
@@ -107,5 +107,5 @@ fn count(bench: &Bench, scheme: Scheme, strings: usize, swaps: u64) -> Result<Ac
 
 /// A threshold's energy, for its figure.
 pub(super) fn threshold_figure(id: &str, energy: f64, at_first: f64) -> Figure {
-    Figure::beside(id, "threshold 0.2", "pJ/swap", &rounds_of(&[energy], &[at_first]), &SHOWN)
+    Figure::beside(id, "threshold 0.2", "pJ/swap", &rounds_of(&[energy], &[at_first]), &Reach::Shown)
 }

@@ -1,8 +1,8 @@
 //! TCS by its persistence threshold: throughput measured, energy simulated, each beside threshold 0.2.
 
 use super::simulated::{energy_at, threshold_figure};
-use super::{Bench, BenchError, Measured, NAMES, Running, SHOWN, Sizes, rounds_of, scheme, take_turns};
-use crate::measure::{Figure, median};
+use super::{Bench, BenchError, Measured, NAMES, Running, Sizes, rounds_of, scheme, take_turns};
+use crate::measure::{Figure, Reach, median};
 use crate::sps::{Scheme, threaded};
 
 /// The thresholds of the paper's figures 6 and 7, and below.
@@ -36,7 +36,7 @@ pub(super) fn sweep(bench: &Bench, sizes: Sizes) -> Result<Vec<Sweep>, BenchErro
             let scheme = Scheme { name, mechanism: threaded(threshold), ..scheme("TCS") };
             running.push(Running::start(bench, scheme, sizes.strings)?);
         }
-        let throughput = take_turns(bench.rounds, running, |_| swaps)?;
+        let throughput = take_turns(bench, running, swaps)?;
         let energy = THRESHOLDS.map(|(_, threshold)| energy_at(bench, threshold, sizes.strings, swaps));
         let energy = energy.into_iter().collect::<Result<_, _>>()?;
         Ok(Sweep { size, throughput, energy })
@@ -54,7 +54,7 @@ impl Sweep {
         let throughput = self.throughput.iter().map(|(name, values)| {
             let id = format!("sps.threshold.{name}.{}", self.size);
             let rounds = rounds_of(values, at_first);
-            Figure::beside(&id, "threshold 0.2", "Mswaps/s", &rounds, &SHOWN)
+            Figure::beside(&id, "threshold 0.2", "Mswaps/s", &rounds, &Reach::Shown)
         });
         let energy = self.energy.iter().zip(THRESHOLDS).map(|(energy, (name, _))| {
             let id = format!("sps.threshold.energy.{name}.{}", self.size);
