@@ -183,20 +183,19 @@ fn find_or_make(space: &Space, layout: &Layout) -> Result<(), TxError> {
             space.store(layout.at, MAGIC)?;
             Ok(space.persist(layout.at, LINE)?)
         }
+        // Before the check: a later version may lie differently.
+        MAGIC if header.version > VERSION => Err(TxError::Newer { version: header.version }),
         MAGIC if !header.is_whole() => {
             Err(TxError::Damaged { at: layout.at, what: "the header of the transaction log".into() })
         }
-        MAGIC if header.version > VERSION => Err(TxError::Newer { version: header.version }),
         MAGIC if header != expected => Err(TxError::NotALog {
             why: format!(
                 "it has {} lanes of {} bytes where the heap has {} of {}",
                 header.lanes, header.lane_bytes, layout.lanes, layout.lane_bytes
             ),
         }),
-        other => match other == MAGIC {
-            true => Ok(()),
-            false => Err(TxError::NotALog { why: format!("it begins with {other:#x}") }),
-        },
+        MAGIC => Ok(()),
+        other => Err(TxError::NotALog { why: format!("it begins with {other:#x}") }),
     }
 }
 

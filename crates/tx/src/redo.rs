@@ -15,7 +15,7 @@
 use std::sync::PoisonError;
 use std::thread;
 
-use wattkeep_persist::{Domain, LINE, Refused, Space, WORD};
+use wattkeep_persist::{Domain, LINE, Refused, Space, WORD, mutant};
 
 use crate::error::TxError;
 use crate::lane::{Bytes, Lane};
@@ -106,14 +106,16 @@ impl Manager {
             Domain::Battery | Domain::Eadr => ORDERED,
             Domain::Adr(..) | Domain::File => 0,
         };
-        if work.fresh.any_stored() {
+        if work.fresh.any_stored() && !mutant::planted("tx-slot-before-new-objects") {
             work.fresh.flush(space)?;
             space.fence();
             flags |= SEALED;
         }
         let slot = lane.slot(tid, flags, &before, (work.fresh.len(), work.freed.len()));
         self.decided(lane.append_slot(space, &slot).map_err(TxError::from))?;
-        space.fence();
+        if !mutant::planted("tx-commit-without-fence") {
+            space.fence();
+        }
         Ok(slot)
     }
 
@@ -140,10 +142,12 @@ impl Manager {
         if lanes.iter().all(|lane| lane.is_empty()) {
             return Ok(());
         }
-        for lane in &mut *lanes {
-            flush_homes(&self.space, lane)?;
+        if !mutant::planted("tx-truncate-before-homes") {
+            for lane in &mut *lanes {
+                flush_homes(&self.space, lane)?;
+            }
+            self.space.fence();
         }
-        self.space.fence();
         let last = self.last_tid();
         self.decided(set_floor(&self.space, self.layout.floor_at(), last).map_err(TxError::from))?;
         for lane in lanes {

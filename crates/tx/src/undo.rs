@@ -9,6 +9,8 @@
 //! transactions takes all of them there: a thread that waits for a lane while it holds a lock may be what
 //! the others wait for.
 
+use wattkeep_persist::{LINE, mutant};
+
 use crate::error::TxError;
 use crate::lane::put;
 use crate::manager::Manager;
@@ -46,7 +48,9 @@ impl Manager {
             }
         }
         lane.append_records(&self.space)?;
-        self.space.fence();
+        if !mutant::planted("tx-store-before-old-value") {
+            self.space.fence();
+        }
         Ok(())
     }
 
@@ -73,8 +77,8 @@ impl Manager {
         self.open_lane(work)?;
         let Open { lane, tid } = work.open.as_mut().expect("opened above");
         let tid = *tid;
-        for offset in work.lines.offsets() {
-            space.flush(offset, wattkeep_persist::LINE)?;
+        if !mutant::planted("tx-done-before-homes") {
+            work.lines.offsets().try_for_each(|offset| space.flush(offset, LINE))?;
         }
         work.fresh.flush(space)?;
         let allocated = &mut work.scratch.allocated;

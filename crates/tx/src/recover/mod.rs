@@ -14,7 +14,7 @@ pub(crate) mod redo;
 pub(crate) mod undo;
 
 use wattkeep_heap::Heap;
-use wattkeep_persist::{Refused, Space};
+use wattkeep_persist::{Refused, Space, mutant};
 
 use crate::error::TxError;
 use crate::lane::{Bytes, digest};
@@ -57,6 +57,9 @@ impl Log<'_> {
 
     /// Tells the heap what the transaction allocated and freed, if it does not know.
     pub(crate) fn publish(&self, lane: u32, tid: u64, (allocated, freed): &Lists) -> Result<u64, TxError> {
+        if mutant::planted("tx-publish-forgotten") {
+            return Ok(0);
+        }
         if allocated.is_empty() && freed.is_empty() || self.heap.published(lane)? >= tid {
             return Ok(0);
         }
