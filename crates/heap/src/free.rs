@@ -183,6 +183,8 @@ impl Core {
     pub(crate) fn enter(&self, cache: &mut Cache, at: u64, place: Place<'_>) -> Result<(), HeapError> {
         if self.guard {
             self.write_guard(at, place)?;
+            // Else the record may be durable without it, and the object counts as overrun.
+            self.space.fence();
         }
         let position = cache.room(self)?.write(&self.space, Record::Alloc { at })?;
         place.slot().store(position.0, Ordering::Release);

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
+use wattkeep_persist::mutant;
+
 use crate::cache::Cache;
 use crate::chunks::{CACHED, POSITION_MIN, PUBLISHING, Place, RESERVED, UNRETIRED};
 use crate::classes::LARGE;
@@ -122,6 +124,9 @@ impl Core {
         if !freed.is_empty() {
             state.unretired.push_back((tid, freed.to_vec()));
         }
+        if mutant::planted("freed-before-retired") {
+            self.retire_in(cache, state, tid)?;
+        }
         Ok(())
     }
 
@@ -216,7 +221,9 @@ impl Core {
             }
         }
         writer.flush()?;
-        self.space.fence();
+        if !mutant::planted("published-before-records") {
+            self.space.fence();
+        }
         let at = (LANES_AT + u64::from(lane) * LANE_BYTES) as usize;
         self.space.store(at, Record::Published { tid }.encode(false, false))?;
         Ok(self.space.persist(at, 8)?)

@@ -6,6 +6,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::trials::Assignment;
 use crate::trials::escape::CaseOptions;
+use crate::trials::pmem::subject::TxSubjectOptions;
 use crate::trials::power_cut::PowerCutOptions;
 use crate::trials::subject::SubjectOptions;
 
@@ -40,6 +41,9 @@ enum Command {
     /// The program that is killed in the trials of processes.
     #[command(hide = true)]
     Subject(SubjectOptions),
+    /// The program that is killed while it makes transactions.
+    #[command(hide = true)]
+    TxSubject(TxSubjectOptions),
     /// One case of the trial 'escape', in a process of its own.
     #[command(hide = true)]
     EscapeCase(CaseOptions),
@@ -103,6 +107,7 @@ pub(crate) enum Action {
     Mutants(MutantOptions),
     PowerCut(PowerCutOptions),
     Subject(SubjectOptions),
+    TxSubject(TxSubjectOptions),
     EscapeCase(CaseOptions),
 }
 
@@ -115,6 +120,7 @@ impl Args {
             Some(Command::Mutants(options)) => Action::Mutants(options),
             Some(Command::PowerCut(options)) => Action::PowerCut(options),
             Some(Command::Subject(options)) => Action::Subject(options),
+            Some(Command::TxSubject(options)) => Action::TxSubject(options),
             Some(Command::EscapeCase(options)) => Action::EscapeCase(options),
         }
     }

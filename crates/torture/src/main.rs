@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Action::Mutants(options) => mutants::run(&options),
         Action::PowerCut(options) => trials::power_cut::run(&options),
         Action::Subject(options) => trials::subject::run(&options),
+        Action::TxSubject(options) => trials::pmem::subject::run(&options),
         Action::EscapeCase(options) => trials::escape::run_case(&options),
     };
     match done {

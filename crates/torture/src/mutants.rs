@@ -149,6 +149,26 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("store_crash", 2_000)],
     },
     Mutant {
+        name: "record-never-flushed",
+        bug: "an allocation returns before the line of its record is written back",
+        trials: &[("heap_crash", 1_000)],
+    },
+    Mutant {
+        name: "published-before-records",
+        bug: "a group of allocations counts before its records are durable",
+        trials: &[("heap_crash", 1_500)],
+    },
+    Mutant {
+        name: "freed-before-retired",
+        bug: "what a transaction freed is used again while its log may still name it",
+        trials: &[("heap_crash", 1_000)],
+    },
+    Mutant {
+        name: "torn-group-padded-from-its-header",
+        bug: "a recovery that is cut leaves records of a torn group without their header",
+        trials: &[("heap_crash", 4_000)],
+    },
+    Mutant {
         name: "version-never-flushed",
         bug: "a version counts although its lines were never written back",
         trials: &[("versions_crash", 2_000)],

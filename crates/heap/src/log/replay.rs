@@ -10,6 +10,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use wattkeep_persist::mutant;
+
 use super::{LINE_SLOTS, Log, OpenSegment, Position, SLOT_FIRST, SLOTS};
 use crate::chunks::{Chunks, FREE, POSITION_MIN};
 use crate::error::HeapError;
@@ -174,7 +176,10 @@ impl Log {
     /// Overwrites what does not count, a group's header behind its records: a cut in between must not leave
     /// records without it.
     fn discard(&self, held: &[Held], mut discarded: Vec<Position>) -> Result<(), HeapError> {
-        discarded.sort_unstable_by_key(|position| std::cmp::Reverse(*position));
+        discarded.sort_unstable();
+        if !mutant::planted("torn-group-padded-from-its-header") {
+            discarded.reverse();
+        }
         let phases: rustc_hash::FxHashMap<u32, bool> =
             held.iter().map(|held| (held.index, held.phase)).collect();
         for position in discarded {

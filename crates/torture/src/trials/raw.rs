@@ -30,6 +30,13 @@ fn mapped(answer: *mut libc::c_void) -> Result<usize> {
     if answer == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(answer as usize) }
 }
 
+/// Takes large allocations from the kernel, as long as the process lives: the allocator would keep them, and
+/// write zeros over megabytes where the kernel's pages are zero already.
+pub(crate) fn take_large_memory_from_the_kernel() {
+    // SAFETY: 3: a number.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10) };
+}
+
 /// Forks a child that shares everything a fork shares but the standard streams, and sleeps. Its id.
 pub(crate) fn fork_sleeper() -> i32 {
     // SAFETY: 1: three kinds of call, all async-signal-safe.

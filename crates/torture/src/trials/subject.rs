@@ -197,7 +197,7 @@ fn make_room(store: &Store, region: &Region, options: &SubjectOptions, mut besid
     }
 }
 
-fn checkpoint_for_ever(store: &Store, interval_ms: u64, counters: &[AtomicU64]) {
+pub(crate) fn checkpoint_for_ever(store: &Store, interval_ms: u64, counters: &[AtomicU64]) {
     loop {
         std::thread::sleep(Duration::from_millis(interval_ms));
         let before = read(counters);

@@ -18,9 +18,14 @@ const RECUT: u64 = 3;
 const RECUTS_DEEP_MAX: u32 = 3;
 /// One of so many recoveries is followed by another.
 const TWICE: u64 = 8;
+/// One of so many images is what the program goes on with.
+const GONE_ON: u64 = 5;
 
 /// Recovers what a space holds after a cut at a step, and says which of the promised states it is.
 pub(super) type Examine<'a> = dyn Fn(Arc<Space>, usize) -> Result<u64, Bad> + 'a;
+
+/// Lets a program go on in a space that holds a state, and verifies what it did.
+pub(super) type GoOn<'a> = dyn Fn(Arc<Space>, u64) -> Result<(), Bad> + 'a;
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +57,7 @@ pub(super) struct Cuts<'a> {
     /// No step before this one is cut.
     pub(super) from: usize,
     pub(super) examine: &'a Examine<'a>,
+    pub(super) go_on: &'a GoOn<'a>,
 }
 
 impl Cuts<'_> {
@@ -73,7 +79,10 @@ impl Cuts<'_> {
                     if few { self.rewind.moment.image(number) } else { self.rewind.moment.sample(random) };
                 self.dimm.load(&mut self.rewind, &image);
                 let story = |bad| bad_with(bad, &format!("cut at step {step} of {}", self.history.len()));
-                self.recover(step, 0, random, &mut tried).map_err(story)?;
+                let found = self.recover(step, 0, random, &mut tried).map_err(story)?;
+                if random.chance(1, GONE_ON) {
+                    (self.go_on)(self.dimm.boot().0, found).map_err(story)?;
+                }
             }
         }
         Ok(tried)

@@ -12,13 +12,16 @@ use wattkeep_sim::random::Random;
 use wattkeep_tx::versions::{Pace, Persistence, Shape, VersionedObjects, Versions};
 
 use super::cuts::{Cuts, Tried};
+use super::histories;
 use super::timeline::Timeline;
 use crate::outcome::Outcome;
-use crate::trials::guard::{Bad, guarded};
-use crate::trials::{Assignment, assigned};
+use crate::trials::Assignment;
+use crate::trials::guard::Bad;
 
 /// Operations of one history, at most.
 const OPERATIONS_MAX: u64 = 40;
+/// Operations of a program that goes on.
+const OPERATIONS_MORE: u64 = 6;
 /// Images of one history.
 const IMAGES: u64 = 160;
 /// Objects, and bytes of each, at most.
@@ -28,19 +31,9 @@ const BYTES_MAX: u64 = 200;
 const GIVEN_UP: u64 = 6;
 
 pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
-    let count = assigned(assignment);
-    let mut random = Random::new(assignment.seed);
-    let mut total = Tried::default();
-    let mut histories = [0u64; 3];
-    while outcome.tried < count && outcome.bad() == 0 {
-        let seed = random.number();
-        let tried = guarded(outcome, &format!("history of seed {seed}"), || history(seed, &mut histories));
-        if let Some(tried) = tried {
-            outcome.tried += tried.images;
-            total += tried;
-        }
-    }
-    let [each, by_hand, decoupled] = histories;
+    let mut kinds = [0u64; 3];
+    let total = histories(assignment, outcome, |seed| history(seed, &mut kinds));
+    let [each, by_hand, decoupled] = kinds;
     outcome.note = format!(
         "{each} histories with a commit each, {by_hand} by hand, {decoupled} decoupled; {} cut inside recovery, \
          up to {} stores on their way",
@@ -57,11 +50,11 @@ struct Program {
 }
 
 impl Program {
-    fn new(seed: u64, random: &mut Random, histories: &mut [u64; 3]) -> Self {
+    fn new(seed: u64, random: &mut Random, kinds: &mut [u64; 3]) -> Self {
         let pace =
             Pace { threshold: [0.2, 0.6, 1.0][random.below(3) as usize], behind_max: 1 + random.below(12) };
         let kind = random.below(3) as usize;
-        histories[kind] += 1;
+        kinds[kind] += 1;
         Self {
             seed,
             shape: Shape {
@@ -143,6 +136,27 @@ impl Program {
         Ok(timeline)
     }
 
+    /// Makes the operations behind the one that was found, and opens what they leave.
+    fn go_on(&self, space: Arc<Space>, found: u64) -> Result<(), Bad> {
+        let text = |error: wattkeep_tx::versions::VersionsError| Bad::Violated(error.to_string());
+        let mut objects = VersionedObjects::open(space.clone(), 0, self.persistence).map_err(text)?;
+        let mut timeline = Timeline::default();
+        for number in found + 1..=found + OPERATIONS_MORE {
+            timeline.begin(0, number);
+            let (writes, given_up) = self.operation(number);
+            let mut operation = objects.operation().map_err(text)?;
+            for object in writes {
+                operation.write(object, &self.filling(number, object)).map_err(text)?;
+            }
+            if !given_up {
+                operation.commit().map_err(text)?;
+                timeline.promise(0, number);
+            }
+        }
+        drop(objects);
+        self.examine(space, 0, &timeline).map(drop)
+    }
+
     /// Opens what a cut left. The answer is the number of the last operation in it.
     fn examine(&self, space: Arc<Space>, step: usize, timeline: &Timeline) -> Result<u64, Bad> {
         let objects = VersionedObjects::open(space, 0, Persistence::Each)
@@ -165,9 +179,9 @@ pub(super) fn domain(random: &mut Random) -> DomainKind {
     DomainKind::ALL.get(random.below(12) as usize).copied().unwrap_or(DomainKind::Adr)
 }
 
-fn history(seed: u64, histories: &mut [u64; 3]) -> Result<Tried, Bad> {
+fn history(seed: u64, kinds: &mut [u64; 3]) -> Result<Tried, Bad> {
     let random = &mut Random::new(seed);
-    let program = Program::new(seed, random, histories);
+    let program = Program::new(seed, random, kinds);
     let bytes = VersionedObjects::bytes(&program.shape).map_err(|error| Bad::Violated(error.to_string()))?;
     let dimm = Dimm::new(bytes, domain(random));
     let (space, _) = dimm.boot();
@@ -176,5 +190,7 @@ fn history(seed: u64, histories: &mut [u64; 3]) -> Result<Tried, Bad> {
     let (space, cache) = dimm.boot();
     let timeline = program.run(space, &|| cache.now(), random).map_err(Bad::Violated)?;
     let examine = |space: Arc<Space>, step: usize| program.examine(space, step, &timeline);
-    Cuts { dimm: &dimm, rewind, history: cache.history(), from: 0, examine: &examine }.run(IMAGES, random)
+    let go_on = |space: Arc<Space>, number: u64| program.go_on(space, number);
+    let history = cache.history();
+    Cuts { dimm: &dimm, rewind, history, from: 0, examine: &examine, go_on: &go_on }.run(IMAGES, random)
 }
