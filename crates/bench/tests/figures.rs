@@ -58,6 +58,10 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
     ]
     .map(String::from)
     .into();
+    let places = ["", ".memory", ".eadr", ".adr", ".file"];
+    for place in places {
+        expected.extend(["hybrid.word", "hybrid.object", "redo"].map(|figure| format!("tx.{figure}{place}")));
+    }
     for place in ["memory", "eadr", "adr", "file"] {
         expected.extend(["mimalloc", "pmdk"].map(|rival| format!("heap.alloc.{rival}.{place}")));
     }

@@ -8,6 +8,7 @@
 //! | `ycsb` | `ycsb.explicit.A` to `.F`, `ycsb.transparent.A` to `.F` |
 //! | `rivals` | `rivals.mmap.speed`, `rivals.mmap.bytes` |
 //! | `heap` | `heap.alloc.*`, `heap.flushes`, `heap.open`, `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` |
+//! | `tx` | `tx.hybrid.word`, `tx.hybrid.object`, `tx.redo`, in every place |
 //! | `sps` | `sps.tcs`, `sps.energy`, and every scheme, domain and threshold |
 //!
 //! Every report of a benchmark with budgets ends with `bound.max_dirty`: the highest dirty count of its own
@@ -32,6 +33,7 @@ mod rivals;
 mod rounds;
 mod save;
 mod sps;
+mod tx;
 mod ycsb;
 
 use std::fmt;
@@ -45,7 +47,7 @@ use wattkeep::{KeeperPlace, PolicyName};
 use crate::measure::{Figure, Reach, Report, Rounds};
 
 /// The names that [`run`] knows, besides `all`.
-pub const NAMES: [&str; 7] = ["fault", "save", "restore", "ycsb", "rivals", "heap", "sps"];
+pub const NAMES: [&str; 8] = ["fault", "save", "restore", "ycsb", "rivals", "heap", "tx", "sps"];
 
 /// Share of the region that may be dirty: the paper's, for a battery a ninth of the DRAM's.
 const BUDGET_PERCENT: usize = 11;
@@ -264,6 +266,7 @@ fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
         "ycsb" => ycsb::run,
         "rivals" => rivals::run,
         "heap" => heap::run,
+        "tx" => tx::run,
         "sps" => sps::run,
         _ => return Err(BenchError::UnknownName { name: name.to_owned() }),
     };
