@@ -1,4 +1,5 @@
-//! How long an allocation and a free take: `cargo run --release -p wattkeep-heap --example speed`.
+//! How long an allocation, a free and an open take, in processor time:
+//! `cargo run --release -p wattkeep-heap --example speed`, with another count than 10 million if one is given.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,9 +10,8 @@ use wattkeep_heap::{Heap, Options};
 use wattkeep_persist::{Anonymous, Domain, Space};
 
 const SPACE_BYTES: usize = 3 << 30;
-const PAIRS: usize = 10_000_000;
-const LIVE: usize = 100_000;
-const OBJECTS: usize = 10_000_000;
+const COUNT: usize = 10_000_000;
+const LIVE: usize = 10_000;
 
 /// Time that this thread had a processor: other programs do not count.
 fn busy() -> Duration {
@@ -25,39 +25,40 @@ fn report(what: &str, count: usize, begun: Duration) {
 }
 
 fn main() {
+    let count = std::env::args().nth(1).map_or(COUNT, |count| count.parse().expect("a count"));
     let space = Arc::new(Space::new(Arc::new(Anonymous::new(SPACE_BYTES)), Domain::Battery));
     let heap = Heap::create(space.clone(), &Options::default()).expect("room");
 
     let begun = busy();
-    for _ in 0..PAIRS {
+    for _ in 0..count {
         let at = heap.alloc(64).expect("room");
         heap.free(at).expect("an object");
     }
-    report("64 B, allocate and free", PAIRS, begun);
+    report("64 B, allocate and free", count, begun);
 
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for (what, sizes) in [("64 B", [64; 4]), ("16 to 1024 B", [16, 64, 256, 1024])] {
         let mut live: Vec<u64> = (0..LIVE).map(|_| heap.alloc(sizes[0]).expect("room")).collect();
         let begun = busy();
-        for _ in 0..PAIRS {
+        for _ in 0..count {
             let number = random.next_u64();
             let slot = &mut live[(number >> 32) as usize % LIVE];
             heap.free(*slot).expect("an object");
             *slot = heap.alloc(sizes[number as usize % 4]).expect("room");
         }
-        report(&format!("{what}, replace one of {LIVE}"), PAIRS, begun);
+        report(&format!("{what}, replace one of {LIVE}"), count, begun);
         live.into_iter().for_each(|at| heap.free(at).expect("an object"));
     }
 
     let begun = busy();
-    for _ in 0..OBJECTS {
+    for _ in 0..count {
         heap.alloc(64).expect("room");
     }
-    report("64 B, allocate", OBJECTS, begun);
+    report("64 B, allocate", count, begun);
     drop(heap);
     let begun = Instant::now();
     let heap = Heap::open(space).expect("a heap");
-    println!("open with {OBJECTS} objects: {:?}", begun.elapsed());
+    println!("open with {count} objects: {:?}", begun.elapsed());
     let begun = Instant::now();
     heap.alloc(64).expect("room");
     println!("first allocation: {:?}", begun.elapsed());

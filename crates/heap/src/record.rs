@@ -129,6 +129,12 @@ pub(crate) fn phase_of(word: u64) -> bool {
     word >> PHASE_SHIFT & 1 == 1
 }
 
+/// Whether the word is of the kind that excludes another; for a word that was checked before.
+#[inline]
+pub(crate) fn is_exclusion(word: u64) -> bool {
+    word & KIND_MASK == 3
+}
+
 impl Record {
     /// The word for it.
     #[inline]

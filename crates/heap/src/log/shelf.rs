@@ -15,13 +15,13 @@ use crate::chunks::Chunks;
 use crate::error::HeapError;
 use crate::layout::{DIRECTORY_AT, DIRECTORY_WORDS, PAGE};
 use crate::pages::Pages;
-use crate::record::{Record, SEQ_BITS, Word};
+use crate::record::{Record, SEQ_BITS, Word, is_exclusion};
 
 /// A sealed segment with so much garbage is worth compacting.
 pub(super) const CANDIDATE_GARBAGE: u32 = (SLOTS - SLOT_FIRST) / 3 * 2;
 
 /// One with so many gaps is written to again.
-pub(super) const PADS_WORTH_FILLING: u32 = (SLOTS - SLOT_FIRST) / 4;
+pub(super) const PADS_WORTH_FILLING: u32 = (SLOTS - SLOT_FIRST) / 2;
 
 /// Up to so many segments, 4 MiB, records are overwritten in place: the log stays in the processor's cache, and
 /// its pages are dirty anyway. In a longer log an overwrite would make a page dirty for eight bytes.
@@ -63,11 +63,6 @@ impl Shelf {
     pub(super) fn has_free(&self) -> bool {
         self.free.len() > SPARES
     }
-}
-
-/// Whether the word is a record of this kind.
-fn is(word: u64, kind: impl Fn(Record) -> bool) -> bool {
-    Word::decode(word).is_some_and(|word| kind(word.record))
 }
 
 impl Log {
@@ -113,12 +108,13 @@ impl Log {
             let segment = self.segment(index);
             let _stripe = self.stripe(index);
             let page = self.read_page(index)?;
-            let is_pad = |slot: &u32| is(page[*slot as usize], |record| record == Record::Pad);
-            let pads: Vec<u32> = (SLOT_FIRST..SLOTS).rev().filter(is_pad).collect();
+            let phase = segment.phase.load(Ordering::Relaxed) != 0;
+            let pad = Record::Pad.encode(false, phase);
+            let mut pads = Vec::with_capacity(SLOTS as usize);
+            pads.extend((SLOT_FIRST..SLOTS).rev().filter(|slot| page[*slot as usize] == pad));
             segment.pads.store(0, Ordering::Relaxed);
             if !pads.is_empty() {
                 segment.sealed.store(0, Ordering::Relaxed);
-                let phase = segment.phase.load(Ordering::Relaxed) != 0;
                 return Ok(Some(OpenSegment { index, base: self.base(index), phase, next: SLOTS, pads }));
             }
         }
@@ -141,12 +137,13 @@ impl Log {
         let segment = self.segment(index);
         let _stripe = self.stripe(index);
         let page = self.read_page(index)?;
-        let count = |kind: fn(Record) -> bool| {
-            page[SLOT_FIRST as usize..].iter().filter(|word| is(**word, kind)).count() as u32
+        let pad = Record::Pad.encode(false, segment.phase.load(Ordering::Relaxed) != 0);
+        let count = |is: &dyn Fn(u64) -> bool| {
+            page[SLOT_FIRST as usize..].iter().filter(|word| is(**word)).count() as u32
         };
-        let pads = count(|record| record == Record::Pad);
+        let pads = count(&|word| word == pad);
         segment.pads.store(pads, Ordering::Relaxed);
-        let exclusions = count(|record| matches!(record, Record::Exclude { .. }));
+        let exclusions = count(&is_exclusion);
         segment.exclusions.store(exclusions, Ordering::Relaxed);
         segment.sealed.store(1, Ordering::Relaxed);
         if pads >= PADS_WORTH_FILLING {
