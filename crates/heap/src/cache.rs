@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use crate::classes::{ALL, CLASSES};
 use crate::core::Core;
-use crate::error::HeapError;
+use crate::error::Quick;
 use crate::log::OpenSegment;
 
 /// One thread's share of one heap.
@@ -43,13 +43,13 @@ impl Cache {
 
     /// The segment, with room for one record at least.
     #[inline]
-    pub(crate) fn room(&mut self, core: &Core) -> Result<&mut OpenSegment, HeapError> {
+    pub(crate) fn room(&mut self, core: &Core) -> Quick<&mut OpenSegment> {
         self.room_for(core, 1)
     }
 
     /// The segment, with room to append so many records; a single one may fill a gap.
     #[inline]
-    pub(crate) fn room_for(&mut self, core: &Core, records: u32) -> Result<&mut OpenSegment, HeapError> {
+    pub(crate) fn room_for(&mut self, core: &Core, records: u32) -> Quick<&mut OpenSegment> {
         if self.segment.as_ref().is_none_or(|segment| !segment.has_room(records)) {
             self.roll(core, records)?;
         }
@@ -57,7 +57,7 @@ impl Cache {
     }
 
     #[cold]
-    fn roll(&mut self, core: &Core, records: u32) -> Result<(), HeapError> {
+    fn roll(&mut self, core: &Core, records: u32) -> Quick<()> {
         let next = core.log.acquire(&mut core.lock_pages(), &core.chunks, records)?;
         if let Some(full) = self.segment.replace(next) {
             core.log.give_back(full)?;

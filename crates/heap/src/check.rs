@@ -238,7 +238,7 @@ impl Heap {
             if !self.core.take_at(place, crate::chunks::CACHED) {
                 return Err(HeapError::Damaged { what: "what the program points to", at });
             }
-            self.core.enter(cache, at, place)
+            Ok(self.core.enter(cache, at, place)?)
         })
     }
 }

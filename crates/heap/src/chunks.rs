@@ -108,7 +108,7 @@ impl Chunks {
         Some(Place { cells: self.run(page)?, class: LARGE, index: 0 })
     }
 
-    #[inline]
+    #[inline(always)]
     fn cells(&self, location: u64) -> Cells<'_> {
         let location = location & ((1 << LOCATION_BITS) - 1);
         let chunk = self.arena[(location / CHUNK_WORDS) as usize].get().expect("cells that were made");

@@ -12,7 +12,7 @@ use wattkeep_persist::Space;
 use crate::cache::Cache;
 use crate::chunks::{CACHED, CAPACITY, Chunks, FREE, Place};
 use crate::classes::{ALL, CLASSES, LARGE};
-use crate::error::HeapError;
+use crate::error::{HeapError, Quick};
 use crate::layout::{BLOCK, BLOCK_PAGES, PAGE};
 use crate::log::{Log, Position};
 use crate::pages::Pages;
@@ -84,14 +84,14 @@ impl Core {
     }
 
     /// The chunk at `at`, or who is to blame.
-    #[inline]
-    pub(crate) fn find(&self, at: u64) -> Result<Place<'_>, HeapError> {
-        self.chunks.find(at).ok_or_else(|| foreign(at))
+    #[inline(always)]
+    pub(crate) fn find(&self, at: u64) -> Quick<Place<'_>> {
+        self.chunks.find(at).ok_or_else(|| Box::new(foreign(at)))
     }
 
     /// A free chunk of the class, marked as cached.
     #[inline]
-    pub(crate) fn take_chunk(&self, cache: &mut Cache, class: u8) -> Result<u64, HeapError> {
+    pub(crate) fn take_chunk(&self, cache: &mut Cache, class: u8) -> Quick<u64> {
         match cache.bins[usize::from(class)].pop() {
             Some(at) => Ok(at),
             None => self.refill(cache, class),
@@ -99,7 +99,7 @@ impl Core {
     }
 
     #[cold]
-    fn refill(&self, cache: &mut Cache, class: u8) -> Result<u64, HeapError> {
+    fn refill(&self, cache: &mut Cache, class: u8) -> Quick<u64> {
         loop {
             let chunks = &mut cache.bins[usize::from(class)];
             self.take_batch(class, chunks);
@@ -144,7 +144,7 @@ impl Core {
             }
             Err(error) => {
                 self.lock_pages().give(page, BLOCK_PAGES);
-                Err(error)
+                Err(*error)
             }
         }
     }
@@ -279,7 +279,7 @@ impl Core {
             }
             Err(error) => {
                 self.lock_pages().give(page, pages);
-                Err(error)
+                Err(*error)
             }
         }
     }

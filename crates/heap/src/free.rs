@@ -8,17 +8,17 @@ use crate::cache::Cache;
 use crate::chunks::{CACHED, CAPACITY, FREE, POSITION_MIN, PUBLISHING, Place, RESERVED};
 use crate::classes::LARGE;
 use crate::core::Core;
-use crate::error::HeapError;
+use crate::error::{HeapError, Quick};
 use crate::log::{OpenSegment, Position};
 use crate::record::Record;
 
 /// Where the record of an allocated chunk is, or why it is none.
 #[inline]
-pub(crate) fn allocated(state: u32, at: u64) -> Result<Position, HeapError> {
+pub(crate) fn allocated(state: u32, at: u64) -> Quick<Position> {
     if (POSITION_MIN..PUBLISHING).contains(&state) {
         return Ok(Position(state));
     }
-    Err(blame(state, at))
+    Err(Box::new(blame(state, at)))
 }
 
 #[cold]
@@ -41,7 +41,7 @@ fn claim(slot: &AtomicU32, from: u32, to: u32) -> bool {
 impl Core {
     /// Frees an allocated object; durable on return.
     #[inline]
-    pub(crate) fn free(&self, cache: &mut Cache, at: u64) -> Result<(), HeapError> {
+    pub(crate) fn free(&self, cache: &mut Cache, at: u64) -> Quick<()> {
         let place = self.find(at)?;
         if self.guard {
             self.check_guard(at, place)?;
@@ -55,12 +55,12 @@ impl Core {
         let position = allocated(slot.load(Ordering::Acquire), at)?;
         let segment = match room {
             Ok(segment) if position.segment() == segment.index => segment,
-            Ok(_) | Err(HeapError::OutOfSpace { .. }) => {
+            Err(error) if !matches!(*error, HeapError::OutOfSpace { .. }) => return Err(error),
+            _ => {
                 self.free_elsewhere(cache, slot, at)?;
                 cache.keep(self, place.class, at);
                 return Ok(());
             }
-            Err(error) => return Err(error),
         };
         if claim(slot, position.0, CACHED) {
             if let Err(refused) = segment.erase(&self.space, position) {
@@ -68,7 +68,7 @@ impl Core {
                 return Err(refused.into());
             }
         } else {
-            return Err(HeapError::DoubleFree { at });
+            return Err(Box::new(HeapError::DoubleFree { at }));
         }
         cache.keep(self, place.class, at);
         Ok(())
@@ -76,7 +76,7 @@ impl Core {
 
     /// Its record lies in a segment that others may compact. Where there is room, another record excludes it,
     /// next to what this thread wrote last; otherwise it is overwritten where it is.
-    fn free_elsewhere(&self, cache: &mut Cache, slot: &AtomicU32, at: u64) -> Result<(), HeapError> {
+    fn free_elsewhere(&self, cache: &mut Cache, slot: &AtomicU32, at: u64) -> Quick<()> {
         let segment =
             cache.segment.as_mut().filter(|segment| segment.has_room(1) && !self.log.frees_in_place());
         let segment = &mut { segment };
@@ -88,7 +88,7 @@ impl Core {
             }
             let excluded = match segment {
                 Some(segment) => self.exclude_at(segment, position),
-                None => self.log.erase(position),
+                None => self.log.erase(position).map_err(Box::new),
             };
             if excluded.is_err() {
                 slot.store(position.0, Ordering::Release);
@@ -98,18 +98,18 @@ impl Core {
     }
 
     /// Appends what excludes a record. Under the stripe of its segment.
-    fn exclude_at(&self, segment: &mut OpenSegment, position: Position) -> Result<(), HeapError> {
+    fn exclude_at(&self, segment: &mut OpenSegment, position: Position) -> Quick<()> {
         segment.write(&self.space, self.log.exclusion(position))?;
         self.log.count_dead(position);
         Ok(())
     }
 
     #[cold]
-    fn free_large(&self, cache: &mut Cache, at: u64) -> Result<(), HeapError> {
+    fn free_large(&self, cache: &mut Cache, at: u64) -> Quick<()> {
         let segment = match cache.room_for(self, 3) {
             Ok(segment) => Some(segment),
-            Err(HeapError::OutOfSpace { .. }) => None,
-            Err(error) => return Err(error),
+            Err(error) if !matches!(*error, HeapError::OutOfSpace { .. }) => return Err(error),
+            Err(_) => None,
         };
         let segment = &mut { segment };
         let _one_at_a_time = self.large_frees.lock().expect("no panic while it is held");
@@ -124,7 +124,7 @@ impl Core {
             }
             let excluded = match segment {
                 Some(segment) => self.exclude_pair(segment, [position, run]),
-                None => self.log.erase(position).and_then(|()| self.log.erase(run)),
+                None => self.log.erase(position).and_then(|()| self.log.erase(run)).map_err(Box::new),
             };
             if let Err(error) = excluded {
                 slot.store(position.0, Ordering::Release);
@@ -137,7 +137,7 @@ impl Core {
     }
 
     /// The same for two, with one flush. Under both stripes.
-    fn exclude_pair(&self, segment: &mut OpenSegment, positions: [Position; 2]) -> Result<(), HeapError> {
+    fn exclude_pair(&self, segment: &mut OpenSegment, positions: [Position; 2]) -> Quick<()> {
         segment.write_pair(&self.space, positions.map(|position| self.log.exclusion(position)))?;
         positions.into_iter().for_each(|position| self.log.count_dead(position));
         Ok(())
@@ -180,7 +180,7 @@ impl Core {
 
     /// Writes what says that the chunk is allocated, and marks it so. Durable on return.
     #[inline]
-    pub(crate) fn enter(&self, cache: &mut Cache, at: u64, place: Place<'_>) -> Result<(), HeapError> {
+    pub(crate) fn enter(&self, cache: &mut Cache, at: u64, place: Place<'_>) -> Quick<()> {
         if self.guard {
             self.write_guard(at, place)?;
             // Else the record may be durable without it, and the object counts as overrun.

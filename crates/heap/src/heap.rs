@@ -10,7 +10,7 @@ use crate::cache::{self, Cache};
 use crate::chunks::{CACHED, CAPACITY, POSITION_MIN, RESERVED};
 use crate::classes::{class_aligned, class_of};
 use crate::core::Core;
-use crate::error::HeapError;
+use crate::error::{HeapError, Quick};
 use crate::layout::{LOG_AREA_AT, PAGE};
 use crate::open;
 use crate::options::Options;
@@ -92,7 +92,7 @@ impl Heap {
         let Some(class) = class_of(self.padded(bytes)) else {
             return self.alloc_run(bytes, PAGE);
         };
-        self.with(|core, cache| core.alloc_chunk(cache, class))
+        Ok(self.with(|core, cache| core.alloc_chunk(cache, class))?)
     }
 
     /// The same at a multiple of `align`, a power of two.
@@ -104,7 +104,7 @@ impl Heap {
             return Err(HeapError::Alignment { align });
         }
         match class_aligned(self.padded(bytes), align) {
-            Some(class) => self.with(|core, cache| core.alloc_chunk(cache, class)),
+            Some(class) => Ok(self.with(|core, cache| core.alloc_chunk(cache, class))?),
             None => self.alloc_run(bytes, align),
         }
     }
@@ -120,7 +120,7 @@ impl Heap {
     /// It is none of this heap, was freed before, belongs to a transaction, or its guard was overwritten.
     #[inline]
     pub fn free(&self, at: u64) -> Result<(), HeapError> {
-        self.with(|core, cache| core.free(cache, at))
+        Ok(self.with(|core, cache| core.free(cache, at))?)
     }
 
     /// Bytes that the object at `at` can hold.
@@ -210,7 +210,7 @@ impl Heap {
     fn undurable(&self, bytes: u64, state: u32) -> Result<u64, HeapError> {
         let bytes = self.padded(bytes);
         self.with(|core, cache| match class_of(bytes) {
-            Some(class) => core.take_chunk_as(cache, class, state),
+            Some(class) => Ok(core.take_chunk_as(cache, class, state)?),
             None => core.add_run(cache, bytes, PAGE, state),
         })
     }
@@ -282,7 +282,7 @@ impl Heap {
 
 impl Core {
     #[inline]
-    fn alloc_chunk(&self, cache: &mut Cache, class: u8) -> Result<u64, HeapError> {
+    fn alloc_chunk(&self, cache: &mut Cache, class: u8) -> Quick<u64> {
         let at = self.take_chunk(cache, class)?;
         let place = self.find(at)?;
         if let Err(error) = self.enter(cache, at, place) {
@@ -297,12 +297,12 @@ impl Core {
         let place = self.find(at)?;
         if let Err(error) = self.enter(cache, at, place) {
             self.leave(cache, at, place);
-            return Err(error);
+            return Err(*error);
         }
         Ok(at)
     }
 
-    fn take_chunk_as(&self, cache: &mut Cache, class: u8, state: u32) -> Result<u64, HeapError> {
+    fn take_chunk_as(&self, cache: &mut Cache, class: u8, state: u32) -> Quick<u64> {
         let at = self.take_chunk(cache, class)?;
         self.find(at)?.slot().store(state, std::sync::atomic::Ordering::Release);
         Ok(at)

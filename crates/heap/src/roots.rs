@@ -206,6 +206,6 @@ impl Heap {
 
     /// A reservation becomes an allocation.
     fn commit(&self, at: u64) -> Result<(), HeapError> {
-        crate::cache::with(&self.core, |cache| self.core.enter(cache, at, self.core.find(at)?))
+        Ok(crate::cache::with(&self.core, |cache| self.core.enter(cache, at, self.core.find(at)?))?)
     }
 }
