@@ -24,6 +24,31 @@ fn report(what: &str, count: usize, begun: Duration) {
     println!("{what}: {each:.1} ns each");
 }
 
+/// What is asked for, beside the pages that hold it, after many objects of all sizes came and went.
+fn fragmentation(random: &mut Xoshiro256PlusPlus, count: usize) {
+    let space = Arc::new(Space::new(Arc::new(Anonymous::new(SPACE_BYTES)), Domain::Battery));
+    let heap = Heap::create(space, &Options::default()).expect("room");
+    let mut live = vec![(0, 0); count / 40];
+    for _ in 0..count {
+        let number = random.next_u64();
+        let slot = (number >> 32) as usize % live.len();
+        let bytes = 16 << (number % 8) | number >> 8 & 15;
+        if live[slot].0 != 0 {
+            heap.free(live[slot].0).expect("an object");
+        }
+        live[slot] = (heap.alloc(bytes).expect("room"), bytes);
+    }
+    let asked: u64 = live.iter().map(|(_, bytes)| bytes).sum();
+    let report = heap.check(None).expect("readable");
+    let held: u64 = report.classes.iter().map(|class| class.held_bytes).sum();
+    println!(
+        "16 to 2063 B, {} objects after {count}: {asked} bytes asked for, {held} held, {:.0} %, log {}",
+        live.len(),
+        asked as f64 / held as f64 * 100.0,
+        report.log_bytes
+    );
+}
+
 fn main() {
     let count = std::env::args().nth(1).map_or(COUNT, |count| count.parse().expect("a count"));
     let space = Arc::new(Space::new(Arc::new(Anonymous::new(SPACE_BYTES)), Domain::Battery));
@@ -62,4 +87,6 @@ fn main() {
     let begun = Instant::now();
     heap.alloc(64).expect("room");
     println!("first allocation: {:?}", begun.elapsed());
+    drop(heap);
+    fragmentation(&mut random, count);
 }
