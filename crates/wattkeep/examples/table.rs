@@ -9,12 +9,8 @@
 //! is there in part. At the end it reads every entry back.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use wattkeep::collections::{HashMap, Structure};
-use wattkeep::heap::{self, Heap};
-use wattkeep::persist::Domain;
-use wattkeep::tx::{self, Manager};
 use wattkeep::{RegionOptions, Store};
 
 /// Entries of a transaction.
@@ -36,19 +32,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let store = Store::options().create_if_missing(true).budget("64MiB").open(directory)?;
     let bytes = (entries * ENTRY_BYTES).next_multiple_of(1 << 20) + (64 << 20);
-    let region = store.region("table", RegionOptions::explicit().create(bytes))?;
-    let space = Arc::new(region.into_space(Domain::Battery));
-    let heap = Arc::new(Heap::open_or_create(space, &heap::Options::default())?);
-    let manager = Manager::open(heap, &tx::Options::default())?;
-    let powers: HashMap<u64, Entry> = HashMap::open_or_create_root(&manager, "powers")?;
+    let heap = store.heap("table", RegionOptions::explicit().create(bytes))?;
+    let powers: HashMap<u64, Entry> = HashMap::open_or_create_root(&heap, "powers")?;
 
     let here = powers.len()?;
     println!("{here} entries are here; going on to {entries}");
     for first in (here..entries).step_by(AT_ONCE as usize) {
         let keys = first..entries.min(first + AT_ONCE);
-        manager.run(|tx| {
-            keys.into_iter().try_for_each(|key| powers.insert(tx, &key, &entry(key)).map(|_| ()))
-        })?;
+        heap.run(|tx| keys.into_iter().try_for_each(|key| powers.insert(tx, &key, &entry(key)).map(|_| ())))?;
         if first % (entries / 10).max(1) < AT_ONCE {
             println!("{} entries", powers.len()?);
         }
@@ -59,6 +50,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(powers.get(&key)?, Some(entry(key)), "entry {key} is not what was committed");
     }
     println!("all {kept} entries are what they were when they were committed");
-    drop((powers, manager));
+    drop((powers, heap));
     Ok(store.close()?)
 }

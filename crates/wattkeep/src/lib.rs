@@ -17,7 +17,8 @@
 //! ```
 //!
 //! A *transparent* region notices stores by page faults. An *explicit* one is told with
-//! [`Region::will_write`], and takes no faults.
+//! [`Region::will_write`], and takes no faults. [`Store::heap`] opens one as a persistent heap, with
+//! transactions ([`tx`]) and data structures ([`collections`]).
 
 mod space;
 

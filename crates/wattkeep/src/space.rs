@@ -1,4 +1,4 @@
-//! Regions as what persistent heaps stand on.
+//! Regions as what persistent heaps stand on, and the heap in a region.
 //!
 //! # Safety
 //!
@@ -8,10 +8,36 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use wattkeep_heap::{self as heap, Heap};
 use wattkeep_keep::types::Tracking;
 use wattkeep_persist::{Backing, Domain, Refused, Space};
+use wattkeep_tx::{self as tx, Manager, TxError};
 
-use crate::{Error, Region};
+use crate::{Error, Region, RegionOptions, Store};
+
+impl Store {
+    /// Opens the persistent heap in the region `name`, with its transactions: what they had committed is
+    /// there, what they had not never was. An empty region becomes a heap.
+    ///
+    /// The heap and its log have their defaults; `region` says how large it is when it is made:
+    ///
+    /// ```no_run
+    /// # use wattkeep::{RegionOptions, Store, collections::{HashMap, Structure}};
+    /// # let store = Store::options().create_if_missing(true).open("store")?;
+    /// let heap = store.heap("accounts", RegionOptions::explicit().create(1 << 30))?;
+    /// let accounts: HashMap<u64, u64> = HashMap::open_or_create_root(&heap, "accounts")?;
+    /// heap.run(|tx| accounts.insert(tx, &7, &100))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The region cannot be opened; it holds something else; its heap or log is damaged, or of a newer version.
+    pub fn heap(&self, name: &str, region: RegionOptions) -> Result<Manager, TxError> {
+        let space = self.region(name, region).map_err(refused)?.into_space(Domain::Battery);
+        let heap = Heap::open_or_create(Arc::new(space), &heap::Options::default())?;
+        Manager::open(Arc::new(heap), &tx::Options::default())
+    }
+}
 
 impl Region {
     /// The region as a space of persistent bytes. Explicit regions are the faster ones here: all stores
