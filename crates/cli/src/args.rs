@@ -401,6 +401,8 @@ pub(crate) enum BenchName {
     Rivals,
     /// The persistent heap beside other allocators
     Heap,
+    /// The persistent hash table beside other tables
+    Pht,
     /// Swaps of strings, by schemes of fault tolerance
     Sps,
     /// All of them

@@ -102,6 +102,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/bench/src/figures/bare.rs",
         "crates/bench/src/figures/kept.rs",
         "crates/bench/src/figures/memory.rs",
+        "crates/bench/src/rival/lmdb.rs",
         "crates/bench/src/rival/mimalloc.rs",
         "crates/bench/src/rival/pmdk/api.rs",
         "crates/bench/src/rival/pmdk/pool.rs",

@@ -9,6 +9,7 @@
 //! | `rivals` | `rivals.mmap.speed`, `rivals.mmap.bytes` |
 //! | `heap` | `heap.alloc.*`, `heap.flushes`, `heap.open`, `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` |
 //! | `tx` | `tx.hybrid.word`, `tx.hybrid.object`, `tx.redo`, in every place |
+//! | `pht` | `pht.pmdk`, `pht.lmdb`, `pht.redb` |
 //! | `sps` | `sps.tcs`, `sps.energy`, and every scheme, domain and threshold |
 //!
 //! Every report of a benchmark with budgets ends with `bound.max_dirty`: the highest dirty count of its own
@@ -24,6 +25,7 @@ mod heap;
 mod kept;
 mod memory;
 mod meter;
+mod pht;
 mod places;
 mod process;
 mod put_back;
@@ -47,7 +49,7 @@ use wattkeep::{KeeperPlace, PolicyName};
 use crate::measure::{Figure, Reach, Report, Rounds};
 
 /// The names that [`run`] knows, besides `all`.
-pub const NAMES: [&str; 8] = ["fault", "save", "restore", "ycsb", "rivals", "heap", "tx", "sps"];
+pub const NAMES: [&str; 9] = ["fault", "save", "restore", "ycsb", "rivals", "heap", "tx", "pht", "sps"];
 
 /// Share of the region that may be dirty: the paper's, for a battery a ninth of the DRAM's.
 const BUDGET_PERCENT: usize = 11;
@@ -267,6 +269,7 @@ fn run_one(name: &str, options: &Options) -> Result<Report, BenchError> {
         "rivals" => rivals::run,
         "heap" => heap::run,
         "tx" => tx::run,
+        "pht" => pht::run,
         "sps" => sps::run,
         _ => return Err(BenchError::UnknownName { name: name.to_owned() }),
     };

@@ -10,6 +10,7 @@
 //!
 //! Does not measure.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use wattkeep::{Store, Tracking};
@@ -57,20 +58,20 @@ impl Place {
     /// benchmarks apart.
     pub(super) fn make(self, bench: &Bench, name: &str) -> Result<Stand, BenchError> {
         let bytes = bench.region_bytes;
+        let files = bench.scratch.path().join(format!("{name}{}", self.suffix()));
         let (space, store) = match self {
             Self::Region => {
                 let kept = Kept::open(bench, name, UNLIMITED, Tracking::Explicit, bytes)?;
                 (kept.region.into_space(self.domain()), Some(kept.store))
             }
             Self::File => {
-                let path = bench.scratch.path().join(format!("{name}.mapped"));
-                let file = MappedFile::open(&path, bytes as usize)
+                let file = MappedFile::open(&files, bytes as usize)
                     .map_err(BenchError::while_("mapping a file for the heap"))?;
                 (Space::new(Arc::new(file), self.domain()), None)
             }
             _ => (Space::new(Arc::new(Anonymous::new(bytes as usize)), self.domain()), None),
         };
-        Ok(Stand { space: Arc::new(space), store })
+        Ok(Stand { space: Arc::new(space), store, files })
     }
 }
 
@@ -79,6 +80,8 @@ pub(super) struct Stand {
     // Before the store: the region in it is closed first.
     pub(super) space: Arc<Space>,
     store: Option<Store>,
+    /// What lies on the SSD: gone when the place is closed, for a region takes twice its bytes there.
+    files: PathBuf,
 }
 
 /// Transaction logs of a quick run: its regions are small.
@@ -92,11 +95,17 @@ impl Stand {
 
     /// Ends the place, after whatever stood on it, and keeps the highest dirty count for the bound.
     pub(super) fn close(self, bench: &mut Bench) -> Result<(), BenchError> {
-        let Some(store) = self.store else { return Ok(()) };
+        let Some(store) = self.store else {
+            drop(self.space);
+            let _ = std::fs::remove_file(self.files);
+            return Ok(());
+        };
         let status = store.status()?;
         bench.bounds.push(f64::from(status.max_dirty_pages), f64::from(status.budget_pages));
         drop(self.space);
-        Ok(store.close()?)
+        store.close()?;
+        let _ = std::fs::remove_dir_all(self.files);
+        Ok(())
     }
 }
 

@@ -27,7 +27,23 @@ impl Oid {
     pub(super) const NULL: Self = Self { pool_uuid: 0, offset: 0 };
 }
 
-const _: () = assert!(size_of::<Oid>() == 16);
+/// `struct pobj_alloc_class_desc`.
+#[repr(C)]
+pub(super) struct ClassDescription {
+    pub(super) unit_bytes: usize,
+    pub(super) alignment: usize,
+    pub(super) units_per_block: c_uint,
+    pub(super) header: c_int,
+    pub(super) class: c_uint,
+}
+
+const _: () = assert!(size_of::<Oid>() == 16 && size_of::<ClassDescription>() == 32);
+
+/// `POBJ_HEADER_NONE`.
+pub(super) const HEADER_NONE: c_int = 2;
+
+/// `TX_PARAM_NONE`.
+pub(super) const PARAM_NONE: c_int = 0;
 
 /// A pool, opaque.
 pub(super) type PoolPtr = *mut c_void;
@@ -40,9 +56,20 @@ pub(super) struct Api {
     pub(super) close: unsafe extern "C" fn(PoolPtr),
     pub(super) errormsg: unsafe extern "C" fn() -> *const c_char,
     pub(super) ctl_set: unsafe extern "C" fn(PoolPtr, *const c_char, *mut c_void) -> c_int,
+    pub(super) root: unsafe extern "C" fn(PoolPtr, usize) -> Oid,
     pub(super) alloc: unsafe extern "C" fn(PoolPtr, *mut Oid, usize, u64, Constructor, *mut c_void) -> c_int,
     pub(super) free: unsafe extern "C" fn(*mut Oid),
+    pub(super) tx_begin: unsafe extern "C" fn(PoolPtr, *mut c_void, ...) -> c_int,
+    pub(super) tx_add_range: unsafe extern "C" fn(Oid, u64, usize) -> c_int,
+    pub(super) tx_xalloc: unsafe extern "C" fn(usize, u64, u64) -> Oid,
+    pub(super) tx_abort: unsafe extern "C" fn(c_int),
+    pub(super) tx_commit: unsafe extern "C" fn(),
+    pub(super) tx_end: unsafe extern "C" fn() -> c_int,
+    pub(super) tx_stage: unsafe extern "C" fn() -> c_int,
 }
+
+/// `TX_STAGE_WORK`: a transaction is in progress.
+pub(super) const STAGE_WORK: c_int = 1;
 
 impl Api {
     /// The library, loaded once.
@@ -65,8 +92,16 @@ impl Api {
             close: symbol(library, "pmemobj_close")?,
             errormsg: symbol(library, "pmemobj_errormsg")?,
             ctl_set: symbol(library, "pmemobj_ctl_set")?,
+            root: symbol(library, "pmemobj_root")?,
             alloc: symbol(library, "pmemobj_alloc")?,
             free: symbol(library, "pmemobj_free")?,
+            tx_begin: symbol(library, "pmemobj_tx_begin")?,
+            tx_add_range: symbol(library, "pmemobj_tx_add_range")?,
+            tx_xalloc: symbol(library, "pmemobj_tx_xalloc")?,
+            tx_abort: symbol(library, "pmemobj_tx_abort")?,
+            tx_commit: symbol(library, "pmemobj_tx_commit")?,
+            tx_end: symbol(library, "pmemobj_tx_end")?,
+            tx_stage: symbol(library, "pmemobj_tx_stage")?,
         })
     }
 }
