@@ -24,9 +24,9 @@ const ENTRIES: u64 = 4_096;
 const QUICK_ENTRIES: u64 = 64;
 
 /// Transactions whose bytes are counted. They are the same everywhere, and slow in a file.
-const COUNTED: u64 = 500;
+const COUNTED: u64 = 100;
 /// Transactions between two looks at the clock.
-const AT_ONCE: u64 = 50;
+const AT_ONCE: u64 = 5;
 
 const WORD_LOG: &str = "a log of words only";
 const OBJECT_LOG: &str = "a log of objects only";
