@@ -401,6 +401,8 @@ pub(crate) enum BenchName {
     Rivals,
     /// The persistent heap beside other allocators
     Heap,
+    /// Transactions: bytes of the hybrid log, redo beside undo
+    Tx,
     /// The persistent hash table beside other tables
     Pht,
     /// Swaps of strings, by schemes of fault tolerance
