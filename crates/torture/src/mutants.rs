@@ -169,6 +169,46 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("heap_crash", 4_000)],
     },
     Mutant {
+        name: "tx-records-never-flushed",
+        bug: "a transaction's records are not written back before its commit slot counts",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
+        name: "tx-slot-before-new-objects",
+        bug: "a commit counts before the objects that it allocated are durable",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
+        name: "tx-commit-without-fence",
+        bug: "a commit returns before its slot is durable",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
+        name: "tx-truncate-before-homes",
+        bug: "the log is emptied before the values that it holds are durable in their places",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
+        name: "tx-store-before-old-value",
+        bug: "a store goes to its place before the old value is durable in the log",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
+        name: "tx-done-before-homes",
+        bug: "an undo transaction counts as done before its stores are durable",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
+        name: "tx-replayed-by-lane",
+        bug: "recovery replays one lane after the other, not in the order of transactions",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
+        name: "tx-publish-forgotten",
+        bug: "recovery does not publish what a committed transaction allocated and freed",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
         name: "version-never-flushed",
         bug: "a version counts although its lines were never written back",
         trials: &[("versions_crash", 2_000)],

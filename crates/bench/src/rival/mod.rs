@@ -49,6 +49,7 @@ pub(crate) const TMPFS: &str = "/dev/shm";
 pub(crate) type Absent = String;
 
 /// Says what was being done when a rival failed.
+#[cfg(feature = "rivals")]
 pub(crate) fn while_<E: std::fmt::Display>(doing: &str) -> impl FnOnce(E) -> Absent + '_ {
     move |error| format!("{doing}: {error}")
 }

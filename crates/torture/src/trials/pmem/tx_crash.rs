@@ -89,10 +89,18 @@ impl Program {
         };
         let numbers = || 1..=self.transactions;
         if self.threads {
+            // Threads take turns at each table: its transactions lie in several lanes.
+            let next: Vec<_> = (0..self.setup.tables).map(|_| Mutex::new(1)).collect();
+            let turn = |table: usize| {
+                let mut number = next[table].lock().expect("nothing panics while it is held");
+                *number += 1;
+                step(table, *number - 1)
+            };
+            let worker =
+                |first: usize| numbers().try_for_each(|at| turn((first + at as usize) % self.setup.tables));
             std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..self.setup.tables)
-                    .map(|table| scope.spawn(move || numbers().try_for_each(|number| step(table, number))))
-                    .collect();
+                let threads: Vec<_> =
+                    (0..self.setup.tables).map(|first| scope.spawn(move || worker(first))).collect();
                 threads.into_iter().try_for_each(|thread| thread.join().expect("its panic was caught"))
             })?;
         } else {
