@@ -64,7 +64,7 @@ pub(crate) struct UntrustedSuperblock {
     /// Bytes of the area of the transaction logs.
     pub(crate) log_area_bytes: u64,
     pub(crate) reserved: [u64; 2],
-    /// Of all bytes before it.
+    /// Of all bytes before it, and never 0. Stored last of the line, so a cut leaves it 0.
     pub(crate) check: u64,
 }
 
@@ -73,6 +73,8 @@ pub(crate) enum Superblock {
     Valid(UntrustedSuperblock),
     Newer(u32),
     Blank,
+    /// Its last word was never stored.
+    Unfinished,
     Damaged,
 }
 
@@ -94,15 +96,15 @@ impl UntrustedSuperblock {
 
     fn checksum(&self) -> u64 {
         let bytes = bytemuck::bytes_of(self);
-        XxHash3_64::oneshot(&bytes[..bytes.len() - 8])
+        XxHash3_64::oneshot(&bytes[..bytes.len() - 8]).max(1)
     }
 
-    /// Says whether it may be trusted. The version is looked at first: a later layout may lie differently.
-    /// Somebody made a heap here, whatever became of it.
+    /// Somebody made a heap here, or began to, whatever became of it.
     pub(crate) fn is_marked(&self) -> bool {
         self.magic == MAGIC
     }
 
+    /// Says whether it may be trusted. The version is looked at first: a later layout may lie differently.
     pub(crate) fn judge(self) -> Superblock {
         if self == Self::zeroed() {
             Superblock::Blank
@@ -110,6 +112,8 @@ impl UntrustedSuperblock {
             Superblock::Damaged
         } else if self.version > VERSION {
             Superblock::Newer(self.version)
+        } else if self.check == 0 {
+            Superblock::Unfinished
         } else if self.check != self.checksum() || self.flags & !FLAG_GUARD != 0 {
             Superblock::Damaged
         } else {

@@ -20,21 +20,24 @@ use crate::supply::{self, Batch, SpaceSource};
 /// Blocks that a heap needs for its log and its first objects.
 const BLOCKS_MIN: u64 = 2;
 
-/// The superblock of the space: that of the first copy that can be trusted.
+/// The superblock of the space: that of the first copy that can be trusted. The second copy is made first:
+/// one that a cut left unfinished, beside a first one that nobody wrote to, is of a heap that never was.
 fn superblock(space: &Space) -> Result<Superblock, HeapError> {
-    let mut blank = true;
-    for at in SUPERBLOCK_COPIES {
+    let mut judged = [Superblock::Blank, Superblock::Blank];
+    for (at, judged) in SUPERBLOCK_COPIES.into_iter().zip(&mut judged) {
         if at as usize + size_of::<UntrustedSuperblock>() > space.len() {
             return Ok(Superblock::Blank);
         }
         let copy: UntrustedSuperblock = space.read(at as usize)?;
-        match copy.judge() {
-            Superblock::Blank => {}
-            Superblock::Damaged => blank = false,
-            judged => return Ok(judged),
+        *judged = copy.judge();
+        if let Superblock::Valid(_) | Superblock::Newer(_) = judged {
+            return Ok(std::mem::replace(judged, Superblock::Blank));
         }
     }
-    Ok(if blank { Superblock::Blank } else { Superblock::Damaged })
+    Ok(match judged {
+        [Superblock::Blank, Superblock::Blank | Superblock::Unfinished] => Superblock::Blank,
+        _ => Superblock::Damaged,
+    })
 }
 
 /// Nothing was ever made here.
@@ -53,7 +56,9 @@ pub(crate) fn create(space: Arc<Space>, options: &Options) -> Result<Core, HeapE
         Superblock::Blank => {}
         Superblock::Newer(found) => return Err(HeapError::NewerVersion { found, known: VERSION }),
         Superblock::Valid(_) => return Err(HeapError::Exists),
-        Superblock::Damaged => return Err(HeapError::Damaged { what: "the superblock", at: 0 }),
+        Superblock::Unfinished | Superblock::Damaged => {
+            return Err(HeapError::Damaged { what: "the superblock", at: 0 });
+        }
     }
     let bytes = usable(&space)?;
     let log_area_bytes = options
@@ -144,7 +149,9 @@ fn rebuild(space: Arc<Space>, how: How) -> Result<Core, HeapError> {
         Superblock::Valid(block) => block,
         Superblock::Newer(found) => return Err(HeapError::NewerVersion { found, known: VERSION }),
         Superblock::Blank => return Err(HeapError::NotAHeap),
-        Superblock::Damaged => return Err(HeapError::Damaged { what: "the superblock", at: 0 }),
+        Superblock::Unfinished | Superblock::Damaged => {
+            return Err(HeapError::Damaged { what: "the superblock", at: 0 });
+        }
     };
     let bytes = usable(&space)?;
     if bytes < block.created_bytes {

@@ -130,3 +130,24 @@ fn an_object_is_never_there_without_its_guard() {
         }
     }
 }
+
+/// A cut amid the making of a heap left part of a superblock: neither a heap nor nothing, so the space could
+/// never be used again.
+#[test]
+fn a_heap_whose_making_was_cut_is_made_again() {
+    let dimm = Dimm::new(SPACE_BYTES, DomainKind::Adr);
+    let mut before = dimm.before();
+    let options = Options { log_area_bytes: 0, ..Options::default() };
+    let (space, cache) = dimm.boot();
+    drop(Heap::create(space, &options).expect("room"));
+    let history = cache.history();
+    for step in 0..=history.len() {
+        before.moment.advance(&history, step);
+        for number in 0..before.moment.images() {
+            let image = before.moment.image(number);
+            dimm.load(&mut before, &image);
+            Heap::open_or_create(dimm.boot().0, &options)
+                .unwrap_or_else(|error| panic!("cut at step {step}, image {number}: {error}"));
+        }
+    }
+}
