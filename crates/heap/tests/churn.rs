@@ -49,6 +49,9 @@ fn what_is_moved_while_a_free_makes_room_is_found() {
     assert_same(&heap, &live);
 }
 
+/// A segment that compaction left with one slot, too few for a header and a record, was sealed as if it were
+/// full. Two passes later what had stood in that slot was a record again, behind a gap: the heap was refused,
+/// or an object seemed to be freed twice.
 #[test]
 fn threads_that_share_a_heap_never_share_an_object() {
     let heap = heap(64 << 20);

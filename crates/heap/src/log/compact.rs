@@ -112,7 +112,7 @@ impl Log {
         shelf.by_seq.remove(&seq);
         shelf.free.push_back((victim, phase));
         for segment in full {
-            self.seal(shelf, segment.index)?;
+            self.put_down(shelf, segment)?;
         }
         Ok(Outcome::Freed)
     }
@@ -167,8 +167,8 @@ impl Log {
         Ok(Some(live))
     }
 
-    /// Copies records behind a header that names their segment, and makes them durable. Segments that are
-    /// full afterwards go to `full`.
+    /// Copies records behind a header that names their segment, and makes them durable. Segments without room
+    /// for a header and a record go to `full`.
     fn copy(
         &self,
         shelf: &mut Shelf,

@@ -157,13 +157,17 @@ impl Log {
 
     /// Takes back a segment that its writer leaves.
     pub(crate) fn give_back(&self, segment: OpenSegment) -> Result<(), HeapError> {
-        let mut shelf = self.lock_shelf();
+        self.put_down(&mut self.lock_shelf(), segment)
+    }
+
+    /// Seals the segment if it is full: a slot that was not written in this pass would hold a record again in
+    /// the one after the next.
+    pub(super) fn put_down(&self, shelf: &mut Shelf, segment: OpenSegment) -> Result<(), HeapError> {
         if segment.has_room(1) {
             shelf.unfilled.push(segment);
-        } else {
-            self.seal(&mut shelf, segment.index)?;
+            return Ok(());
         }
-        Ok(())
+        self.seal(shelf, segment.index)
     }
 
     /// Opens a free segment: the next pass over it begins.
