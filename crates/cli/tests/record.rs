@@ -195,12 +195,13 @@ fn a_program_that_a_signal_ends_is_told_as_a_shell_tells_it() {
     assert_eq!(output.status.code(), Some(128 + 15), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// SIGTERM, for a shell's background job ignores SIGINT, and so does every shell that it starts.
 #[test]
 fn a_request_to_end_is_passed_on() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
     let directory = tempfile::tempdir().unwrap();
-    let script = "trap 'exit 9' INT; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
     let trace = directory.path().join("trace.csv");
     let mut child = recorder()
         .args(["record", "--out", text(&trace), "--", "sh", "-c", script])
@@ -211,7 +212,7 @@ fn a_request_to_end_is_passed_on() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 

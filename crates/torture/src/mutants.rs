@@ -186,7 +186,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "tx-truncate-before-homes",
         bug: "the log is emptied before the values that it holds are durable in their places",
-        trials: &[("tx_crash", 2_000)],
+        trials: &[("tx_crash", 8_000)],
     },
     Mutant {
         name: "tx-store-before-old-value",
@@ -201,7 +201,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "tx-replayed-by-lane",
         bug: "recovery replays one lane after the other, not in the order of transactions",
-        trials: &[("tx_crash", 2_000)],
+        trials: &[("tx_crash", 8_000)],
     },
     Mutant {
         name: "tx-publish-forgotten",
