@@ -186,7 +186,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "tx-truncate-before-homes",
         bug: "the log is emptied before the values that it holds are durable in their places",
-        trials: &[("tx_crash", 8_000)],
+        trials: &[("tx_crash", 40_000)],
     },
     Mutant {
         name: "tx-store-before-old-value",
