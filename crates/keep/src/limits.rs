@@ -112,9 +112,10 @@ pub const ADDRESS_BASE: u64 = 0x2000_0000_0000;
 /// End of the addresses that regions are given.
 pub const ADDRESS_END: u64 = 0x5000_0000_0000;
 
-/// Reads in flight in the background restore: enough for an SSD when the pages lie in small pieces,
-/// and fewer than the store has buffers, so that a page somebody waits for finds one.
-pub const RESTORE_READS: usize = 12;
+/// Reads in flight in the background restore: enough for an SSD when the pages lie in small pieces, few
+/// enough that a page somebody waits for soon has its turn, and fewer than the store has buffers, so that
+/// it finds one.
+pub const RESTORE_READS: usize = 8;
 /// Pages of one background read.
 pub const RESTORE_READ_PAGES: u32 = 256;
 

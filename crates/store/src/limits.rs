@@ -40,8 +40,8 @@ pub const SUMMARY_PAGES_MAX: u32 = 4;
 /// being filled or wait for an earlier one to be acknowledged.
 pub const STAGING_BUFFERS: usize = 6;
 
-/// Reads in flight for restore.
-pub const READ_BUFFERS: usize = 16;
+/// Reads in flight for restore, or read and being filled.
+pub const READ_BUFFERS: usize = 12;
 
 /// Pages in one restore read: 1 MiB reaches full sequential bandwidth.
 pub const READ_PAGES_MAX: u32 = 256;

@@ -25,19 +25,18 @@ struct Read {
 pub(crate) struct Reads {
     flying: Vec<Option<Read>>,
     idle: Vec<AlignedBuffer>,
-    made: usize,
+    made: bool,
     page: Option<AlignedBuffer>,
 }
 
 impl Reads {
     fn buffer(&mut self) -> Option<AlignedBuffer> {
-        if let Some(buffer) = self.idle.pop() {
-            return Some(buffer);
+        if !self.made {
+            // Together they lie on huge pages; those that no read ever takes cost nothing.
+            self.idle = AlignedBuffer::several(READ_BUFFERS, READ_PAGES_MAX as usize * PAGE_SIZE);
+            self.made = true;
         }
-        (self.made < READ_BUFFERS).then(|| {
-            self.made += 1;
-            AlignedBuffer::zeroed(READ_PAGES_MAX as usize * PAGE_SIZE)
-        })
+        self.idle.pop()
     }
 
     fn add(&mut self, read: Read) -> usize {

@@ -1,23 +1,26 @@
 //! Owns page-aligned memory for direct I/O.
 //!
-//! Large buffers are mappings of their own, which cost nothing before they are used; the largest lie on
-//! huge pages where the kernel has some: each direct request pins the pages under it, and one huge page is
-//! pinned faster than 512 small ones.
+//! Large buffers are mapped, one or several together, and cost nothing before they are used. Where they fill
+//! huge pages they lie on them, if the kernel has some: each direct request pins the pages under it, and one
+//! huge page is pinned faster than 512 small ones; and a request on scattered small pages is cut in two where
+//! the device takes fewer pieces than it has pages.
 //!
 //! Invariants: the address and the length are multiples of [`ALIGNMENT`]; the bytes are always
 //! initialised. Does not know what the bytes mean.
 //!
 //! # Safety
 //!
-//! 1. A buffer shorter than [`MAPPED_FROM`] comes from `alloc_zeroed` with the layout of `len` bytes at
-//!    [`ALIGNMENT`], and is freed once, with the same layout, by `Drop`. A longer one is an anonymous
-//!    mapping of `len` bytes at an address that the kernel chose, unmapped once by `Drop`.
+//! 1. A buffer without a mapping comes from `alloc_zeroed` with the layout of `len` bytes at [`ALIGNMENT`],
+//!    and is freed once, with the same layout, by `Drop`. One with a mapping lies in it, and keeps it: an
+//!    anonymous mapping of its `len` bytes at an address that the kernel chose, unmapped once, by the `Drop`
+//!    of `Mapping`. Buffers of one mapping do not overlap.
 //! 2. The buffer is the only owner of its bytes: references into it follow Rust's own rules.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -34,21 +37,32 @@ const MAPPED_FROM: usize = 1 << 20;
 pub struct AlignedBuffer {
     start: NonNull<u8>,
     len: usize,
+    mapping: Option<Arc<Mapping>>,
 }
 
 impl AlignedBuffer {
     /// Allocates `len` zeroed bytes; `len` is a positive multiple of [`ALIGNMENT`].
     pub fn zeroed(len: usize) -> Self {
-        assert!(len > 0 && len.is_multiple_of(ALIGNMENT), "direct I/O buffers are whole pages");
-        let layout = Self::layout(len);
-        let start = if len < MAPPED_FROM {
-            // SAFETY: 1: the layout has a non-zero size, asserted above.
-            unsafe { alloc_zeroed(layout) }
-        } else {
-            map(len)
+        if len >= MAPPED_FROM {
+            return Self::several(1, len).remove(0);
+        }
+        let layout = layout(len);
+        // SAFETY: 1: the layout has a non-zero size, asserted by `layout`.
+        let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        Self { start, len, mapping: None }
+    }
+
+    /// Maps `count` buffers of `len` zeroed bytes each, one behind the other: together they may fill huge
+    /// pages where one alone would not. The memory goes back when all of them are dropped.
+    pub fn several(count: usize, len: usize) -> Vec<Self> {
+        let all = layout(len.checked_mul(count).expect("the buffers fit the address space"));
+        let mapping = Arc::new(Mapping::new(all.size()).unwrap_or_else(|| handle_alloc_error(all)));
+        let buffer = |number: usize| {
+            // SAFETY: 1: `number * len` is below the length of the mapping, which holds `count * len` bytes.
+            let start = unsafe { mapping.start.add(number * len) };
+            Self { start, len, mapping: Some(Arc::clone(&mapping)) }
         };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Self { start, len }
+        (0..count).map(buffer).collect()
     }
 
     /// Length in bytes.
@@ -60,10 +74,12 @@ impl AlignedBuffer {
     pub fn is_empty(&self) -> bool {
         false
     }
+}
 
-    fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, ALIGNMENT).expect("a buffer is smaller than the address space")
-    }
+/// The layout of whole pages.
+fn layout(len: usize) -> Layout {
+    assert!(len > 0 && len.is_multiple_of(ALIGNMENT), "direct I/O buffers are whole pages");
+    Layout::from_size_align(len, ALIGNMENT).expect("a buffer is smaller than the address space")
 }
 
 impl Deref for AlignedBuffer {
@@ -84,31 +100,46 @@ impl DerefMut for AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        if self.len < MAPPED_FROM {
+        if self.mapping.is_none() {
             // SAFETY: 1: allocated with this layout in `zeroed`.
-            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
-        } else {
-            // SAFETY: 1: mapped with this length in `zeroed`. A failure leaves it mapped: a leak.
-            let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+            unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
         }
     }
 }
 
-/// Maps `len` zeroed bytes, on huge pages if they fill some; null when there is no memory.
-fn map(len: usize) -> *mut u8 {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: 1: the kernel chooses a free range.
-    let Ok(start) = (unsafe { mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE) }) else {
-        return null_mut();
-    };
-    if len >= HUGE_PAGE {
-        // A kernel without huge pages refuses: small ones do as well, only slower.
-        // SAFETY: 1: the range was just mapped, and nothing else knows it.
-        let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
-    }
-    start.cast()
+/// Mapped bytes, for as long as a buffer lies in them.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
 }
 
+impl Mapping {
+    /// Maps `len` zeroed bytes, on huge pages if they fill some; `None` when there is no memory.
+    fn new(len: usize) -> Option<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: 1: the kernel chooses a free range.
+        let start = unsafe { mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE) }.ok()?;
+        if len >= HUGE_PAGE {
+            // A kernel without huge pages refuses: small ones do as well, only slower.
+            // SAFETY: 1: the range was just mapped, and nothing else knows it.
+            let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
+        }
+        Some(Self { start: NonNull::new(start.cast())?, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: 1: mapped with this length in `new`, and no buffer keeps it any more. A failure leaves it
+        // mapped: a leak.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+// SAFETY: 1: nothing is read or written through a mapping itself: it only ends it.
+unsafe impl Send for Mapping {}
+// SAFETY: 1: as above.
+unsafe impl Sync for Mapping {}
 // SAFETY: 2: a buffer owns its bytes, like a `Box<[u8]>`.
 unsafe impl Send for AlignedBuffer {}
 // SAFETY: 2: shared access is read-only.
@@ -133,5 +164,18 @@ mod tests {
             buffer[len - 1] = 7;
             assert_eq!(buffer.iter().map(|byte| u64::from(*byte)).sum::<u64>(), 7);
         }
+    }
+
+    #[test]
+    fn buffers_of_one_mapping_do_not_overlap_and_outlive_each_other() {
+        let mut buffers = AlignedBuffer::several(3, MAPPED_FROM);
+        for (number, buffer) in buffers.iter_mut().enumerate() {
+            buffer.fill(number as u8 + 1);
+        }
+        let last = buffers.pop().expect("there are three");
+        drop(buffers.remove(0));
+        assert!(buffers[0].iter().all(|byte| *byte == 2));
+        drop(buffers);
+        assert!(last.iter().all(|byte| *byte == 3));
     }
 }

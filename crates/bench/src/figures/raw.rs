@@ -37,7 +37,7 @@ impl RawFile {
     pub(super) fn create(path: &Path, bytes: u64) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::DIRECT | OFlags::CLOEXEC;
         let file: OwnedFd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
-        let buffers = (0..IN_FLIGHT as u64).map(noise).collect();
+        let buffers = noise();
         let bytes = bytes.next_multiple_of(REQUEST_BYTES as u64);
         let mut file = Self { ring: RingFile::new(file, IN_FLIGHT as u32)?, buffers, bytes };
         file.write()?;
@@ -86,9 +86,11 @@ impl RawFile {
     }
 }
 
-/// Bytes that no device can compress.
-fn noise(seed: u64) -> AlignedBuffer {
-    let mut buffer = AlignedBuffer::zeroed(REQUEST_BYTES);
-    pattern::fill(seed + 1, &mut buffer);
-    buffer
+/// Buffers of bytes that no device can compress, side by side, as a store has them.
+fn noise() -> Vec<AlignedBuffer> {
+    let mut buffers = AlignedBuffer::several(IN_FLIGHT, REQUEST_BYTES);
+    for (seed, buffer) in (1..).zip(&mut buffers) {
+        pattern::fill(seed, buffer);
+    }
+    buffers
 }
