@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The workload names a person can type, for help texts and errors.
-pub const WORKLOAD_NAMES: &str = "ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-f, uniform, sequential, trace:FILE";
+pub const WORKLOAD_NAMES: &str =
+    "ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-f, uniform, sequential, heap, trace:FILE";
 
 /// One of the core mixes of the Yahoo Cloud Serving Benchmark.
 ///
@@ -50,6 +51,8 @@ pub enum WorkloadSpec {
     Uniform,
     /// Whole pages, one after the other, round and round.
     Sequential,
+    /// Transactions on a hash table in a persistent heap.
+    Heap,
     /// The requests of a CSV trace.
     Trace(PathBuf),
 }
@@ -60,6 +63,7 @@ impl fmt::Display for WorkloadSpec {
             Self::Ycsb(mix) => f.write_str(mix.name()),
             Self::Uniform => f.write_str("uniform"),
             Self::Sequential => f.write_str("sequential"),
+            Self::Heap => f.write_str("heap"),
             Self::Trace(path) => write!(f, "trace:{}", path.display()),
         }
     }
@@ -118,6 +122,7 @@ impl FromStr for WorkloadSpec {
             _ => match lower.as_str() {
                 "uniform" => Ok(Self::Uniform),
                 "sequential" => Ok(Self::Sequential),
+                "heap" => Ok(Self::Heap),
                 _ => Err(SpecError::Unknown { text: typed.to_owned() }),
             },
         }
@@ -141,9 +146,7 @@ mod tests {
 
     #[test]
     fn what_we_print_parses_back() {
-        for text in
-            ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-f", "uniform", "sequential", "trace:Some/File.csv"]
-        {
+        for text in WORKLOAD_NAMES.split(", ") {
             assert_eq!(parse(text).to_string(), text);
         }
     }

@@ -111,6 +111,7 @@ Exits with 0 only when no page was lost, the budget was never passed, and the sa
 Examples:
   wattkeep drill /mnt/ssd/try --workload ycsb-a --size 1GiB --budget 11% --seconds 10 --seed 1
   wattkeep drill /mnt/ssd/try --workload uniform --size 64MiB --budget 16 --window 50ms --svg drill.svg
+  wattkeep drill /mnt/ssd/try --workload heap --size 256MiB --seconds 5
   wattkeep drill /mnt/ssd/try --workload trace:requests.csv --energy 50J --power 75W --json")]
     Drill(DrillArgs),
     #[command(hide = true)]
@@ -300,8 +301,8 @@ pub(crate) struct StatusArgs {
 pub(crate) struct DrillArgs {
     /// Directory on the SSD to drill on; made if it is missing
     pub(crate) directory: PathBuf,
-    /// ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-f, uniform, sequential, or trace:FILE (a CSV with the
-    /// header time,operation,offset,length)
+    /// ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-f, uniform, sequential, heap (transactions on a persistent
+    /// heap), or trace:FILE (a CSV with the header time,operation,offset,length)
     #[arg(long, value_name = "W", default_value = "ycsb-a")]
     pub(crate) workload: WorkloadSpec,
     /// Size of the region
@@ -316,9 +317,9 @@ pub(crate) struct DrillArgs {
     /// Seed of the workload and of the moment of the cut
     #[arg(long, value_name = "K", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// How stores are noticed
-    #[arg(long, value_enum, default_value_t = Mode::Transparent)]
-    pub(crate) mode: Mode,
+    /// How stores are noticed; transparent by default, explicit for a heap
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Mode>,
     /// Which page is cleaned next
     #[arg(long, value_enum, default_value_t)]
     pub(crate) policy: Policy,

@@ -23,7 +23,9 @@ use wattkeep_sys::map::{Access, Mapping};
 use wattkeep_sys::memfd;
 
 const PAGE_BYTES: usize = wattkeep_store::types::PAGE_SIZE;
-const BOARD_BYTES: usize = PAGE_BYTES;
+
+/// The board, at the beginning of the memory that it lies in.
+pub(crate) const BOARD_BYTES: usize = PAGE_BYTES;
 
 /// A region as the memory of a workload. Announces its stores when the region is explicit.
 pub(crate) struct RegionMemory {
@@ -46,6 +48,11 @@ impl RegionMemory {
     #[inline]
     pub(crate) fn refused(&self) -> Option<&str> {
         self.refused.get().map(String::as_str)
+    }
+
+    /// Gives the region back.
+    pub(crate) fn into_region(self) -> Region {
+        self.region
     }
 
     /// The region.
@@ -128,9 +135,9 @@ pub(crate) enum Word {
 }
 
 impl Board {
-    /// A new board, and the descriptor by which another process opens it.
-    pub(crate) fn create() -> io::Result<(Self, OwnedFd)> {
-        let memory = memfd::create("wattkeep-drill", BOARD_BYTES as u64)?;
+    /// A new board with so many bytes behind it, and the descriptor by which another process opens it.
+    pub(crate) fn create(behind: u64) -> io::Result<(Self, OwnedFd)> {
+        let memory = memfd::create("wattkeep-drill", BOARD_BYTES as u64 + behind)?;
         Ok((Self(Mapping::anywhere(&memory, BOARD_BYTES, Access::ReadWrite)?), memory))
     }
 

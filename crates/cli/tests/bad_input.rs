@@ -34,6 +34,8 @@ fn values_that_make_no_sense_are_usage_errors() {
         &["drill", place, "--workload", "ycsb-e"],
         &["drill", place, "--workload", "trace:"],
         &["drill", place, "--workload", "trace:/nonexistent.csv", "--size", "1MiB"],
+        &["drill", place, "--workload", "heap", "--size", "1MiB"],
+        &["drill", place, "--workload", "heap", "--mode", "transparent"],
         &["drill", place, "--policy", "random"],
         &["drill", place, "--seed", "minus one"],
         &["drill"],

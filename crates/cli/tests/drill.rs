@@ -99,6 +99,23 @@ fn a_trace_is_kept() {
 }
 
 #[test]
+fn a_heap_is_kept_with_every_committed_transaction() {
+    for (mode, budget) in [("signal", "11%"), ("mprotect", "16"), ("monitor", "100%")] {
+        let more = ["--workload", "heap", "--budget", budget, "--fault-mode", mode, "--no-unlimited"];
+        let report = drill_of("8MiB", "0.5", &more);
+        assert_eq!(report["mode"], "explicit");
+        let heap = &report["heap"];
+        assert_eq!(heap["problem"], serde_json::Value::Null);
+        let number = |name: &str| heap[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"));
+        assert_eq!(Some(number("transactions_reported")), report["operations"].as_u64());
+        let under_way = number("transactions_found") - number("transactions_reported");
+        assert!(under_way <= 1, "{report}");
+        assert!(number("entries") > 5_000 && number("objects") > number("entries"), "{report}");
+        assert!(number("transactions_after") > 0);
+    }
+}
+
+#[test]
 fn a_window_that_is_too_short_is_not_kept() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["--size", "4MiB", "--budget", "50%", "--seconds", "0.5", "--window", "1us", "--json"];

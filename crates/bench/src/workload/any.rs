@@ -16,7 +16,7 @@ use super::ycsb::{Ycsb, YcsbOptions};
 use super::{Counts, Memory, REGION_BYTES_MIN, Workload};
 use crate::spec::WorkloadSpec;
 
-/// Any of the workloads.
+/// Any of the workloads over plain memory.
 #[derive(Clone, Debug)]
 pub enum AnyWorkload {
     /// A mix of the YCSB.
@@ -45,7 +45,7 @@ impl AnyWorkload {
     /// The workload of `spec`, seeded, for a region of `region_bytes`. Reads the trace, if any.
     ///
     /// # Errors
-    /// The region is too small, or the trace cannot be used.
+    /// The region is too small, the trace cannot be used, or the workload is not one over plain memory.
     pub fn new(spec: &WorkloadSpec, seed: u64, region_bytes: u64) -> Result<Self, WorkloadError> {
         Self::with_options(spec, YcsbOptions::default(), seed, region_bytes)
     }
@@ -61,12 +61,13 @@ impl AnyWorkload {
         region_bytes: u64,
     ) -> Result<Self, WorkloadError> {
         if region_bytes < REGION_BYTES_MIN {
-            return Err(WorkloadError::RegionTooSmall { region_bytes });
+            return Err(WorkloadError::RegionTooSmall { region_bytes, least: REGION_BYTES_MIN });
         }
         Ok(match spec {
             WorkloadSpec::Ycsb(mix) => Self::Ycsb(Ycsb::new(*mix, options, seed, region_bytes)),
             WorkloadSpec::Uniform => Self::Uniform(Uniform::new(seed, region_bytes)),
             WorkloadSpec::Sequential => Self::Sequential(Sequential::new(region_bytes)),
+            WorkloadSpec::Heap => return Err(WorkloadError::NeedsHeap),
             WorkloadSpec::Trace(path) => {
                 let trace = Trace::open(path).map_err(WorkloadError::Trace)?;
                 Self::Trace(Replay::new(path, Arc::new(trace), region_bytes))
@@ -109,7 +110,11 @@ pub enum WorkloadError {
     RegionTooSmall {
         /// Bytes in the region offered.
         region_bytes: u64,
+        /// Bytes that it needs.
+        least: u64,
     },
+    /// It runs on a persistent heap, as a [`super::HeapTable`].
+    NeedsHeap,
     /// The trace cannot be used.
     Trace(TraceError),
 }
@@ -117,11 +122,12 @@ pub enum WorkloadError {
 impl fmt::Display for WorkloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RegionTooSmall { region_bytes } => write!(
+            Self::RegionTooSmall { region_bytes, least } => write!(
                 f,
                 "a region of {region_bytes} bytes is too small for a workload: \
-                 give it at least {REGION_BYTES_MIN}"
+                 give it at least {least}"
             ),
+            Self::NeedsHeap => f.write_str("the workload 'heap' runs on a heap, not on plain memory"),
             Self::Trace(error) => error.fmt(f),
         }
     }
@@ -130,7 +136,7 @@ impl fmt::Display for WorkloadError {
 impl std::error::Error for WorkloadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::RegionTooSmall { .. } => None,
+            Self::RegionTooSmall { .. } | Self::NeedsHeap => None,
             Self::Trace(error) => error.source(),
         }
     }

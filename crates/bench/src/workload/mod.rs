@@ -11,6 +11,7 @@
 //! Does not know what keeps the memory, nor measure time.
 
 mod any;
+mod heap;
 pub mod lines;
 mod memory;
 pub mod pattern;
@@ -24,12 +25,13 @@ pub mod ycsb;
 pub mod zipf;
 
 pub use any::{AnyWorkload, WorkloadError};
+pub use heap::{HEAP_BYTES_MIN, HeapFound, HeapModel, HeapPlan, HeapTable};
 pub use memory::{Blank, Recording, Write};
 
 /// Bytes in a page: the unit in which a keeper tracks what a workload dirties.
 pub const PAGE_BYTES: usize = 4096;
 
-/// The smallest region any workload accepts: a table's header page, and enough pages for the
+/// The smallest region a workload over plain memory accepts: a table's header page, and enough pages for the
 /// request distributions to be defined.
 pub const REGION_BYTES_MIN: u64 = 16 * PAGE_BYTES as u64;
 

@@ -1,4 +1,4 @@
-//! The machine of a drill: a process that runs the workload on a region until it is killed.
+//! The machine of a drill: a process that runs the workload on a region, or on a heap in it, until it is killed.
 //!
 //! Standard input is the board that it shares with its parent; standard output carries one JSON line
 //! for each thing that happened. It publishes its operations after each one, so that the parent knows
@@ -7,13 +7,17 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use wattkeep::{RegionOptions, Store};
+use wattkeep::persist::Domain;
+use wattkeep::{Region, RegionOptions, Store};
+use wattkeep_bench::workload::{HeapPlan, HeapTable};
 use wattkeep_bench::{AnyWorkload, Memory, Workload, WorkloadSpec};
 use wattkeep_keep::types::{FaultMode, PolicyName};
 
+use super::mirror::Mirror;
 use super::scratch::REGION;
 use crate::answer::{Answer, write_out};
 use crate::failure::{Exit, Failure};
@@ -61,9 +65,7 @@ pub(crate) fn run(config: &str) -> Result<Answer, Failure> {
 }
 
 fn work(config: &ChildConfig) -> Result<std::convert::Infallible, Failure> {
-    let system =
-        |error: io::Error| Failure::new(Exit::System, format!("no shared page: {error}; see 'ulimit -a'"));
-    let board = Board::open(io::stdin().as_fd()).map_err(system)?;
+    let board = Board::open(io::stdin().as_fd()).map_err(|error| no_shared_memory(&error))?;
     let mut options = Store::options().budget(&config.budget_pages.to_string()).policy(config.policy);
     if let Some(mode) = config.fault_mode {
         options = options.fault_mode(mode);
@@ -71,16 +73,28 @@ fn work(config: &ChildConfig) -> Result<std::convert::Infallible, Failure> {
     let store = options.open(&config.store)?;
     let region_options =
         if config.explicit { RegionOptions::explicit() } else { RegionOptions::transparent() };
-    let mut memory = RegionMemory::new(store.region(REGION, region_options)?);
+    let region = store.region(REGION, region_options)?;
     ChildNews::Opened { keeper_pid: store.keeper_pid() }.tell();
     let spec: WorkloadSpec = config.workload.parse().map_err(Failure::usage)?;
-    let mut workload = AnyWorkload::new(&spec, config.seed, memory.len()).map_err(Failure::usage)?;
-    workload.load(&mut memory, &mut |share| board.set(Word::Loaded, (share * 1e6) as u64));
-    refused(&memory)?;
-    ChildNews::Loaded.tell();
-    while board.get(Word::Go) == 0 {
-        std::thread::sleep(Duration::from_micros(200));
+    if spec == WorkloadSpec::Heap {
+        transact(config, region, &board)
+    } else {
+        write(config, &spec, region, &board)
     }
+}
+
+/// Writes to the region, as the workload says.
+fn write(
+    config: &ChildConfig,
+    spec: &WorkloadSpec,
+    region: Region,
+    board: &Board,
+) -> Result<std::convert::Infallible, Failure> {
+    let mut memory = RegionMemory::new(region);
+    let mut workload = AnyWorkload::new(spec, config.seed, memory.len()).map_err(Failure::usage)?;
+    workload.load(&mut memory, &mut |share| loaded(board, share));
+    refused(&memory)?;
+    wait_for_the_word(board);
     loop {
         workload.step(&mut memory);
         if memory.refused().is_some() {
@@ -88,6 +102,42 @@ fn work(config: &ChildConfig) -> Result<std::convert::Infallible, Failure> {
         }
         board.set(Word::Steps, workload.steps());
     }
+}
+
+/// Makes transactions on a heap in the region. What they store goes to the mirror as well.
+fn transact(
+    config: &ChildConfig,
+    region: Region,
+    board: &Board,
+) -> Result<std::convert::Infallible, Failure> {
+    let bytes = region.len() as u64;
+    let mirror = Mirror::open(io::stdin().as_fd(), bytes).map_err(|error| no_shared_memory(&error))?;
+    let plan = HeapPlan::new(config.seed, bytes).map_err(Failure::usage)?;
+    let refused = |error| Failure::new(Exit::System, format!("the heap refused: {error}"));
+    let space = Arc::new(region.into_space(Domain::Battery).watched_by(Arc::new(mirror)));
+    let heap = HeapTable::open(space, &plan).map_err(refused)?;
+    heap.load(&mut |share| loaded(board, share)).map_err(refused)?;
+    wait_for_the_word(board);
+    for number in 1.. {
+        heap.step(number).map_err(refused)?;
+        board.set(Word::Steps, number);
+    }
+    unreachable!("nobody makes 2^64 transactions")
+}
+
+fn loaded(board: &Board, share: f64) {
+    board.set(Word::Loaded, (share * 1e6) as u64);
+}
+
+fn wait_for_the_word(board: &Board) {
+    ChildNews::Loaded.tell();
+    while board.get(Word::Go) == 0 {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn no_shared_memory(error: &io::Error) -> Failure {
+    Failure::new(Exit::System, format!("no shared memory: {error}; see 'ulimit -a'"))
 }
 
 fn refused(memory: &RegionMemory) -> Result<(), Failure> {

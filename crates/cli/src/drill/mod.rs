@@ -2,7 +2,7 @@
 //!
 //! The parent is the world outside: it calibrates, watches, cuts the power, and holds the oracle. A
 //! child with its own memory is the machine: it runs the workload until it is killed. Nothing passes
-//! from one to the other but the number of operations done, and what the SSD holds.
+//! from one to the other but the number of operations done, a copy of what a heap stores, and what the SSD holds.
 //!
 //! In the order of a drill:
 //!
@@ -12,10 +12,13 @@
 //! - [`process`]: that process, as the parent holds it
 //! - [`run`]: the run, watched, and the cut
 //! - [`restore`]: back from the SSD alone
-//! - [`oracle`]: what every page must hold
+//! - [`oracle`]: what every page must hold; [`mirror`]: the same for a heap
+//! - [`heap`]: what a restored heap must hold
 //! - [`report`]: what came of it
 
 pub(crate) mod child;
+mod heap;
+mod mirror;
 mod oracle;
 mod plan;
 mod process;
@@ -30,7 +33,7 @@ use wattkeep_bench::chart::{Timeline, to_svg};
 use wattkeep_power::budget::default_window;
 use wattkeep_power::calibration::Calibration;
 use wattkeep_power::energy::{Fraction, Milliwatts};
-use wattkeep_power::units::{format_bandwidth, format_duration_ns, format_size};
+use wattkeep_power::units::{format_bandwidth, format_duration_ns};
 use wattkeep_power::window::window_ns;
 
 use crate::answer::{Answer, Output};
@@ -63,7 +66,7 @@ pub(crate) fn run(args: &DrillArgs, output: Output) -> Result<Answer, Failure> {
     let ran = run::watch_and_cut(&plan, child, output)?;
     let (window, window_source) = window(args, &plan, &calibration)?;
     say_cut(&ran, window, output);
-    let restored = restore::restore(&plan, &scratch, ran.steps, output)?;
+    let restored = restore::restore(&plan, &scratch, &ran, output)?;
     if let Some(path) = &args.svg {
         let picture = draw(&plan, &ran).map_err(|error| Failure::new(Exit::Bug, error))?;
         std::fs::write(path, picture).map_err(|error| Failure::system("write", path, &error))?;
@@ -117,7 +120,8 @@ fn load(
     output: Output,
 ) -> Result<DrillChild, Failure> {
     let began = Instant::now();
-    let mut child = DrillChild::start(&plan.child_config(scratch.path(), budget_pages))?;
+    let mut child =
+        DrillChild::start(&plan.child_config(scratch.path(), budget_pages), plan.mirrored_bytes())?;
     let bar = progress::bar("loading");
     let loaded = child.wait_until_loaded(&bar);
     bar.finish_and_clear();
@@ -125,7 +129,7 @@ fn load(
     let took = began.elapsed();
     let what = format!(
         "{} written in {:.1} s under a budget of {}",
-        format_size(plan.region_bytes),
+        plan.load(),
         took.as_secs_f64(),
         text::pages(budget_pages.into())
     );

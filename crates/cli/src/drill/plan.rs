@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use wattkeep_bench::AnyWorkload;
-use wattkeep_bench::workload::WorkloadError;
+use wattkeep_bench::workload::{HeapPlan, WorkloadError};
+use wattkeep_bench::{AnyWorkload, WorkloadSpec};
 use wattkeep_keep::types::{FaultMode, PolicyName};
 use wattkeep_power::units::format_size;
 use wattkeep_store::layout::Geometry;
@@ -18,11 +18,28 @@ use crate::text::{self, PAGE};
 /// Bytes of memory and disk that are left to everybody else.
 const SLACK_BYTES: u64 = 256 << 20;
 
+/// What runs in the region.
+pub(crate) enum Work {
+    /// Writes to its bytes.
+    Bytes(AnyWorkload),
+    /// Transactions on a heap.
+    Heap(HeapPlan),
+}
+
+impl Work {
+    fn new(args: &DrillArgs) -> Result<Self, WorkloadError> {
+        match &args.workload {
+            WorkloadSpec::Heap => HeapPlan::new(args.seed, args.size).map(Self::Heap),
+            spec => AnyWorkload::new(spec, args.seed, args.size).map(Self::Bytes),
+        }
+    }
+}
+
 /// A drill that can be done, as far as can be known.
 pub(crate) struct Plan {
     pub(crate) directory: PathBuf,
     pub(crate) workload_name: String,
-    pub(crate) workload: AnyWorkload,
+    pub(crate) work: Work,
     pub(crate) region_bytes: u64,
     pub(crate) region_pages: u32,
     pub(crate) budget_pages: u32,
@@ -41,11 +58,14 @@ impl Plan {
             u32::try_from(pages).map_err(|_| Failure::usage(format!("the region is too large; {next}")))?;
         let budget_pages =
             args.budget.resolve(pages).map_err(|error| Failure::usage(format!("{error}; {next}")))?;
-        let workload =
-            AnyWorkload::new(&args.workload, args.seed, args.size).map_err(|error| match error {
-                WorkloadError::RegionTooSmall { .. } => Failure::usage(format!("{error}; {next}")),
-                WorkloadError::Trace(error) => Failure::usage(format!("{error}; {next}")),
-            })?;
+        let work = Work::new(args).map_err(|error| Failure::usage(format!("{error}; {next}")))?;
+        let explicit = match (&work, args.mode) {
+            (Work::Heap(_), Some(Mode::Transparent)) => {
+                return Err(Failure::usage(format!("a heap announces its stores: leave --mode out; {next}")));
+            }
+            (Work::Heap(_), _) => true,
+            (Work::Bytes(_), mode) => mode == Some(Mode::Explicit),
+        };
         check_directory(&args.directory)?;
         let most_dirty = if args.no_unlimited { budget_pages } else { region_pages };
         check_space(&args.directory, region_pages, most_dirty)?;
@@ -53,13 +73,13 @@ impl Plan {
         Ok(Self {
             directory: args.directory.clone(),
             workload_name: args.workload.to_string(),
-            workload,
+            work,
             region_bytes: args.size,
             region_pages,
             budget_pages,
             seconds: args.seconds,
             seed: args.seed,
-            explicit: args.mode == Mode::Explicit,
+            explicit,
             policy: args.policy.into(),
             fault_mode: args.fault_mode.map(FaultMode::from),
         })
@@ -75,6 +95,19 @@ impl Plan {
             text::pages(self.budget_pages.into()),
             self.seed
         )
+    }
+
+    /// Bytes that are mirrored outside of the machine.
+    pub(crate) fn mirrored_bytes(&self) -> Option<u64> {
+        matches!(self.work, Work::Heap(_)).then_some(self.region_bytes)
+    }
+
+    /// What the load writes, for people.
+    pub(crate) fn load(&self) -> String {
+        match &self.work {
+            Work::Bytes(_) => format_size(self.region_bytes),
+            Work::Heap(plan) => format!("{} entries", text::thousands(plan.loaded())),
+        }
     }
 
     /// What a child is told.

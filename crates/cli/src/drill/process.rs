@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::child::{ChildConfig, ChildNews};
+use super::mirror::Mirror;
 use crate::failure::{Exit, Failure};
 use crate::keeper::wait_until_readable;
 use crate::memory::{Board, Word};
@@ -28,18 +29,21 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) struct DrillChild {
     child: Child,
     board: Board,
+    mirror: Option<Mirror>,
     news: Receiver<ChildNews>,
     complaints: Arc<Mutex<String>>,
     keeper: Option<OwnedFd>,
 }
 
 impl DrillChild {
-    /// Starts this very program as the child.
-    pub(crate) fn start(config: &ChildConfig) -> Result<Self, Failure> {
+    /// Starts this very program as the child; for a heap, with a mirror of so many bytes.
+    pub(crate) fn start(config: &ChildConfig, mirrored_bytes: Option<u64>) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::new(Exit::System, format!("cannot start the workload: {error}; see 'ulimit -a'"))
         };
-        let (board, memory) = Board::create().map_err(failed)?;
+        let (board, memory) = Board::create(mirrored_bytes.unwrap_or(0)).map_err(failed)?;
+        let mirror = mirrored_bytes.map(|bytes| Mirror::open(memory.as_fd(), bytes));
+        let mirror = mirror.transpose().map_err(failed)?;
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(program)
             .arg("drill-child")
@@ -72,7 +76,7 @@ impl DrillChild {
                 }
             });
         }
-        Ok(Self { child, board, news, complaints, keeper: None })
+        Ok(Self { child, board, mirror, news, complaints, keeper: None })
     }
 
     /// Waits until the workload is in the region.
@@ -98,6 +102,11 @@ impl DrillChild {
     /// Operations that are complete.
     pub(crate) fn steps(&self) -> u64 {
         self.board.get(Word::Steps)
+    }
+
+    /// What its heap stored, once it is killed.
+    pub(crate) fn take_mirror(&mut self) -> Option<Mirror> {
+        self.mirror.take()
     }
 
     /// An error if the child cannot go on.

@@ -8,6 +8,7 @@ use wattkeep_power::calibration::Calibration;
 use wattkeep_power::energy::Milliwatts;
 use wattkeep_power::units::{format_duration_ns, format_size};
 
+use super::heap::HeapFacts;
 use super::plan::Plan;
 use super::restore::Restored;
 use super::run::Ran;
@@ -59,6 +60,8 @@ pub(crate) struct Report {
     fault_mode_reason: String,
     lost: Vec<u32>,
     complaints: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap: Option<HeapFacts>,
     calibration: Calibration,
 }
 
@@ -114,6 +117,7 @@ impl Report {
             fault_mode_reason: at_cut.fault_mode_reason.clone(),
             lost: comparison.lost.iter().take(NAMED).copied().collect(),
             complaints: ran.complaints.clone(),
+            heap: restored.heap.clone(),
             calibration: *calibration,
         };
         report.verdict = report.judge(ran, restored);
@@ -130,6 +134,9 @@ impl Report {
         }
         if self.pages_lost > 0 {
             reasons.push(format!("{} of {} pages lost", self.pages_lost, self.region_pages));
+        }
+        if let Some(cause) = restored.heap.as_ref().and_then(|heap| heap.problem.as_ref()) {
+            reasons.push(format!("the heap is not what was committed: {cause}"));
         }
         if self.max_dirty_pages > self.budget_pages {
             reasons.push(format!(
@@ -215,7 +222,8 @@ impl Report {
         let picture = picture.map_or_else(String::new, |path| format!("\n  picture: {}", path.display()));
         let saved = format_duration_ns((self.save_ms * 1e6) as u64);
         let verdict = if self.kept() {
-            format!("KEPT: every page came back; the save took {saved}")
+            let heap = if self.heap.is_some() { " and every committed transaction" } else { "" };
+            format!("KEPT: every page{heap} came back; the save took {saved}")
         } else {
             format!("NOT KEPT: {}", self.verdict)
         };

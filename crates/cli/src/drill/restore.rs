@@ -1,12 +1,14 @@
-//! Back from the SSD alone: a fresh keeper, the region mapped again, every page compared.
+//! Back from the SSD alone: a fresh keeper, the region mapped again, every page compared, a heap opened.
 
 use std::time::{Duration, Instant};
 
 use wattkeep::{RegionOptions, Store};
 use wattkeep_bench::Memory;
 
+use super::heap::HeapFacts;
 use super::oracle::{Comparison, Image, Oracle};
-use super::plan::Plan;
+use super::plan::{Plan, Work};
+use super::run::Ran;
 use super::scratch::{REGION, Scratch};
 use super::stage;
 use crate::answer::Output;
@@ -27,16 +29,18 @@ pub(crate) struct Restored {
     pub(crate) first_touch_ms: f64,
     pub(crate) restore_ms: f64,
     pub(crate) comparison: Comparison,
+    /// What a heap in the region is like.
+    pub(crate) heap: Option<HeapFacts>,
 }
 
 /// Opens, waits for the whole region, compares it with the oracle.
 pub(crate) fn restore(
     plan: &Plan,
     scratch: &Scratch,
-    steps: u64,
+    ran: &Ran,
     output: Output,
 ) -> Result<Restored, Failure> {
-    match open_and_compare(plan, scratch, steps, output) {
+    match open_and_compare(plan, scratch, ran, output) {
         Ok(restored) => Ok(restored),
         Err(error) => {
             stage(output, "restore", &format!("REFUSED: {error}"));
@@ -44,7 +48,8 @@ pub(crate) fn restore(
             let comparison = Comparison { pages_verified: 0, lost, half_done: false };
             let refused = Some(error.to_string());
             let recovered = String::new();
-            Ok(Restored { refused, recovered, first_touch_ms: 0.0, restore_ms: 0.0, comparison })
+            let (first_touch_ms, restore_ms) = (0.0, 0.0);
+            Ok(Restored { refused, recovered, first_touch_ms, restore_ms, comparison, heap: None })
         }
     }
 }
@@ -52,7 +57,7 @@ pub(crate) fn restore(
 fn open_and_compare(
     plan: &Plan,
     scratch: &Scratch,
-    steps: u64,
+    ran: &Ran,
     output: Output,
 ) -> Result<Restored, wattkeep::Error> {
     let began = Instant::now();
@@ -72,24 +77,46 @@ fn open_and_compare(
         text::millis(restore_ms)
     );
     stage(output, "restore", &what);
-    let bar = progress::bar("replaying the oracle");
-    let mut oracle = Oracle::replay(plan.workload.clone(), plan.region_bytes, steps, &mut |done, all| {
-        progress::set(&bar, done, all);
-    });
-    bar.set_message("comparing every page");
-    let comparison = oracle.compare(&memory, &mut |done, all| progress::set(&bar, done, all));
-    bar.finish_and_clear();
+    let comparison = compare(plan, ran, &memory);
     let half = if comparison.half_done { ", and half of another" } else { "" };
     let what = format!(
         "{} pages compared with an oracle that did {} operations{half}: {} lost",
         text::thousands(comparison.pages_verified.into()),
-        text::thousands(steps),
+        text::thousands(ran.steps),
         text::thousands(comparison.lost.len() as u64)
     );
     stage(output, "verify", &what);
-    drop(memory);
+    // The region is closed here, as the store wants it.
+    let region = memory.into_region();
+    let heap = match &plan.work {
+        Work::Bytes(_) => {
+            drop(region);
+            None
+        }
+        Work::Heap(heap) => Some(HeapFacts::examine(heap, region, ran, output)),
+    };
     store.close()?;
-    Ok(Restored { refused: None, recovered, first_touch_ms, restore_ms, comparison })
+    Ok(Restored { refused: None, recovered, first_touch_ms, restore_ms, comparison, heap })
+}
+
+fn compare(plan: &Plan, ran: &Ran, memory: &RegionMemory) -> Comparison {
+    let bar = progress::bar("comparing every page");
+    let mut tick = |done, all| progress::set(&bar, done, all);
+    let comparison = match &plan.work {
+        Work::Bytes(workload) => {
+            bar.set_message("replaying the oracle");
+            let mut oracle = Oracle::replay(workload.clone(), plan.region_bytes, ran.steps, &mut tick);
+            bar.set_message("comparing every page");
+            oracle.compare(memory, &mut tick)
+        }
+        Work::Heap(_) => {
+            let unsettled = ran.save.as_ref().map_or(0, |save| save.unsettled_pages);
+            let mirror = ran.mirror.as_ref().expect("a heap's stores are mirrored");
+            mirror.compare(memory, unsettled, &mut tick)
+        }
+    };
+    bar.finish_and_clear();
+    comparison
 }
 
 fn wait_until_whole(store: &Store, plan: &Plan) -> Result<(), wattkeep::Error> {

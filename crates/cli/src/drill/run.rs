@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use wattkeep_bench::chart::Sample;
 use wattkeep_keep::protocol::{Request, SaveReport, Status};
 
+use super::mirror::Mirror;
 use super::plan::Plan;
 use super::process::DrillChild;
 use super::{seconds, stage};
@@ -28,6 +29,10 @@ const WARM_UP_SHARE: f64 = 0.2;
 pub(crate) struct Ran {
     /// Operations complete when the power failed.
     pub(crate) steps: u64,
+    /// Those of them that were complete when the save was ordered.
+    pub(crate) steps_before_save: u64,
+    /// What a heap stored.
+    pub(crate) mirror: Option<Mirror>,
     /// When it failed, in seconds from the start.
     pub(crate) cut_s: f64,
     /// From the order to save to its answer.
@@ -128,8 +133,20 @@ pub(crate) fn watch_and_cut(plan: &Plan, mut child: DrillChild, output: Output) 
     );
     stage(output, "run", &what);
     let cut_s = (last.at - start.at).as_secs_f64();
-    let (steps, samples) = (child.steps(), watch.samples);
-    Ok(Ran { steps, cut_s, save_ms, save, before, at_cut, max_dirty_pages, throughput, samples, complaints })
+    Ok(Ran {
+        steps: child.steps(),
+        steps_before_save: last.steps,
+        mirror: child.take_mirror(),
+        cut_s,
+        save_ms,
+        save,
+        before,
+        at_cut,
+        max_dirty_pages,
+        throughput,
+        samples: watch.samples,
+        complaints,
+    })
 }
 
 fn connect(plan: &Plan) -> Result<KeeperLine, Failure> {

@@ -1,10 +1,10 @@
-//! What trials of processes need of the system: orphans that come home, signals, a keeper's ear.
+//! What trials of processes need of the system: our command, orphans that come home, signals, a keeper's ear.
 //!
 //! A killed program's keeper outlives it. This process adopts such orphans and reaps the one that it
 //! knows, so that none piles up where process 1 does not.
 
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -14,6 +14,14 @@ use wattkeep_keep::protocol::{Reply, Request, SOCKET_NAME};
 
 /// How long a keeper may write out what a program left, or answer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// The `wattkeep` command beside this program.
+pub(crate) fn wattkeep_program() -> Result<PathBuf, String> {
+    let here = std::env::current_exe().map_err(|error| error.to_string())?;
+    let program = here.with_file_name("wattkeep");
+    let missing = || format!("{} is missing: build it with 'cargo build -p wattkeep-cli'", program.display());
+    if program.is_file() { Ok(program) } else { Err(missing()) }
+}
 
 /// Makes this process the parent of what its children leave behind.
 pub(crate) fn adopt_orphans() {

@@ -238,6 +238,15 @@ pub(crate) const TRIALS: &[Trial] = &[
         run: pmem::tx_kill::power,
     },
     Trial {
+        name: "heap_drill",
+        promise: "a heap whose power is cut comes back from the SSD, every page and every committed transaction",
+        fast: 2,
+        ci: 25,
+        limit: seconds(600),
+        alone: true,
+        run: pmem::heap_drill::run,
+    },
+    Trial {
         name: "kill_keeper",
         promise: "the death of the keeper stops the writers, and the store opens as its last checkpoint",
         fast: 20,

@@ -1,7 +1,7 @@
 //! The real command line, with arguments that nobody means: each ends with a documented exit code, an
 //! error of few lines, and no panic text.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -57,14 +57,6 @@ const DOCUMENTED: [i32; 6] = [0, 1, 2, 3, 4, 5];
 
 /// A command that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// The `wattkeep` program beside this one.
-pub(super) fn program() -> Result<PathBuf, String> {
-    let here = std::env::current_exe().map_err(|error| error.to_string())?;
-    let program = here.with_file_name("wattkeep");
-    let missing = || format!("{} is missing: build it with 'cargo build -p wattkeep-cli'", program.display());
-    if program.is_file() { Ok(program) } else { Err(missing()) }
-}
 
 /// One call.
 pub(super) fn call(program: &Path, directory: &Path, random: &mut Random) -> Result<(), Bad> {

@@ -21,6 +21,7 @@ use wattkeep_store::superblock::{SUPERBLOCK_BYTES, UntrustedSuperblock};
 use wattkeep_store::types::PAGE_SIZE;
 
 use super::guard::{Bad, guarded};
+use super::lab::wattkeep_program;
 use super::{Assignment, assigned};
 use crate::outcome::Outcome;
 
@@ -97,7 +98,7 @@ pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
 
 /// Calls the real command line. Returns how often.
 fn commands(calls: u64, random: &mut Random, outcome: &mut Outcome) -> u64 {
-    let program = match command::program() {
+    let program = match wattkeep_program() {
         Ok(program) => program,
         Err(missing) => {
             outcome.violate(missing);

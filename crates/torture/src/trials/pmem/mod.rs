@@ -12,6 +12,7 @@ pub(crate) mod subject;
 mod timeline;
 
 pub(crate) mod heap_crash;
+pub(crate) mod heap_drill;
 pub(crate) mod tx_crash;
 pub(crate) mod tx_kill;
 pub(crate) mod versions_crash;
