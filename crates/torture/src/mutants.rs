@@ -209,6 +209,16 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("tx_crash", 2_000)],
     },
     Mutant {
+        name: "tx-commit-before-versions",
+        bug: "a transaction counts before the versions that it wrote are durable",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
+        name: "tx-versions-beside-the-log",
+        bug: "the versions that a transaction wrote count before the transaction does",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
         name: "version-never-flushed",
         bug: "a version counts although its lines were never written back",
         trials: &[("versions_crash", 2_000)],

@@ -5,6 +5,8 @@ use std::fmt;
 use wattkeep_heap::HeapError;
 use wattkeep_persist::Refused;
 
+use crate::versions::VersionsError;
+
 /// What went wrong. Unless it says otherwise, the transaction is aborted and the heap is as before it.
 #[derive(Debug)]
 pub enum TxError {
@@ -54,6 +56,8 @@ pub enum TxError {
     },
     /// The heap has a manager already.
     Managed,
+    /// The versioned objects refused.
+    Versions(VersionsError),
     /// An earlier commit failed half way: what it decided is in the log, not in the heap.
     Poisoned {
         /// How it failed.
@@ -66,6 +70,7 @@ impl fmt::Display for TxError {
         match self {
             Self::Heap(error) => error.fmt(f),
             Self::Space(refused) => refused.fmt(f),
+            Self::Versions(error) => error.fmt(f),
             Self::TooLarge { part, needed, room } => write!(
                 f,
                 "the transaction needs {needed} bytes of {part} in its log, which has {room}: split it, store \
@@ -108,6 +113,7 @@ impl std::error::Error for TxError {
         match self {
             Self::Heap(error) => Some(error),
             Self::Space(refused) => Some(refused),
+            Self::Versions(error) => Some(error),
             _ => None,
         }
     }
@@ -116,6 +122,12 @@ impl std::error::Error for TxError {
 impl From<HeapError> for TxError {
     fn from(error: HeapError) -> Self {
         Self::Heap(error)
+    }
+}
+
+impl From<VersionsError> for TxError {
+    fn from(error: VersionsError) -> Self {
+        Self::Versions(error)
     }
 }
 

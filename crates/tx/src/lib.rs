@@ -27,7 +27,7 @@ mod undo; // commits with old values in the log
 pub mod logged; // what the log took
 mod recover; // after a cut
 
-pub mod versions; // without a log: objects in two or three versions
+pub mod versions; // objects in two or three versions, with no log or with this one
 
 pub use error::TxError;
 pub use logged::Logged;

@@ -6,8 +6,8 @@
 //! homes, whose lines are written back without waiting: the thread's next fence covers them, and the log
 //! keeps them until it is truncated.
 //!
-//! A transaction that stored to memory it allocated needs a second fence, before the slot: those stores are
-//! in no digest.
+//! A transaction that stored to memory it allocated, or wrote versioned objects, needs a second fence, before
+//! the slot: those stores are in no digest.
 //!
 //! Truncation takes all lanes. If it emptied one lane only, a lower TID of another lane would be replayed
 //! over a value whose record is gone.
@@ -106,7 +106,9 @@ impl Manager {
             Domain::Battery | Domain::Eadr => ORDERED,
             Domain::Adr(..) | Domain::File => 0,
         };
-        if work.fresh.any_stored() && !mutant::planted("tx-slot-before-new-objects") {
+        let late = mutant::planted("tx-commit-before-versions");
+        let versions = !late && work.versions.mark()?;
+        if versions || work.fresh.any_stored() && !mutant::planted("tx-slot-before-new-objects") {
             work.fresh.flush(space)?;
             space.fence();
             flags |= SEALED;
@@ -115,6 +117,9 @@ impl Manager {
         self.decided(lane.append_slot(space, &slot).map_err(TxError::from))?;
         if !mutant::planted("tx-commit-without-fence") {
             space.fence();
+        }
+        if late {
+            work.versions.mark()?;
         }
         Ok(slot)
     }

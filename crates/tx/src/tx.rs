@@ -13,6 +13,7 @@ use crate::error::TxError;
 use crate::lane::put;
 use crate::manager::Manager;
 use crate::options::{Granularity, Hint, Logging};
+use crate::versions::enlisted::Opened;
 use crate::work::{self, Shared, Work};
 
 /// An open transaction. Dropped without [`Tx::commit`], it is aborted. It stays on its thread.
@@ -180,7 +181,17 @@ impl<'a> Tx<'a> {
         if work.doomed {
             return Err(TxError::Doomed);
         }
-        let manager = self.manager;
+        Self::store_in(self.manager, work, at, bytes, words)
+    }
+
+    #[inline]
+    fn store_in(
+        manager: &Manager,
+        work: &mut Work,
+        at: u64,
+        bytes: &[u8],
+        words: bool,
+    ) -> Result<(), TxError> {
         if work.fresh.stores(at, bytes.len()) {
             return Ok(put(&manager.space, at as usize, bytes)?);
         }
@@ -250,6 +261,16 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
+    /// An error if it cannot commit any more.
+    pub(crate) fn check_not_doomed(&self) -> Result<(), TxError> {
+        if self.work.borrow().doomed { Err(TxError::Doomed) } else { Ok(()) }
+    }
+
+    /// It has these versioned objects until it ends.
+    pub(crate) fn enlist(&mut self, objects: Arc<Opened>) {
+        self.work.borrow_mut().versions.add(objects);
+    }
+
     /// Keeps `guard` until the transaction has ended: committed and applied, or rolled back.
     pub fn hold(&mut self, guard: impl Sized + 'static) {
         self.work.borrow_mut().hold(Box::new(guard));
@@ -270,11 +291,12 @@ impl<'a> Tx<'a> {
     /// Why nothing of it was done; or that the manager is poisoned, and the next open decides.
     #[inline]
     pub fn commit(mut self) -> Result<(), TxError> {
-        let mut work = self.work.borrow_mut();
+        let mut guard = self.work.borrow_mut();
+        let work = &mut *guard;
         if work.depth > 1 {
             work.depth -= 1;
             let doomed = work.doomed;
-            drop(work);
+            drop(guard);
             self.committed = true;
             return if doomed { Err(TxError::Doomed) } else { Ok(()) };
         }
@@ -282,13 +304,20 @@ impl<'a> Tx<'a> {
             return Err(TxError::Doomed);
         }
         self.manager.check_poison()?;
-        if !work.is_read_only() || work.open.is_some() {
-            match self.manager.options.logging {
-                Logging::Redo => self.manager.commit_redo(&mut work)?,
-                Logging::Undo => self.manager.commit_undo(&mut work)?,
+        let logs = !work.is_read_only() || work.open.is_some();
+        if logs || work.versions.written() > 1 {
+            for (at, epoch) in work.versions.epochs()? {
+                Self::store_in(self.manager, work, at, &epoch.to_ne_bytes(), true)?;
             }
+            match self.manager.options.logging {
+                Logging::Redo => self.manager.commit_redo(work)?,
+                Logging::Undo => self.manager.commit_undo(work)?,
+            }
+            work.versions.committed_by_log();
+        } else {
+            work.versions.commit()?;
         }
-        drop(work);
+        drop(guard);
         self.committed = true;
         work::end(self.manager.id(), &self.work);
         Ok(())
@@ -317,6 +346,7 @@ impl<'a> Tx<'a> {
     }
 
     fn undo(&self, work: &mut Work) -> Result<(), TxError> {
+        work.versions.take_back();
         if let Err(poisoned) = self.manager.check_poison() {
             // What it decided is the log's to say: what it reserved may be allocated there.
             self.manager.close_lane(work);

@@ -81,6 +81,10 @@ impl Manager {
             work.lines.offsets().try_for_each(|offset| space.flush(offset, LINE))?;
         }
         work.fresh.flush(space)?;
+        let late = mutant::planted("tx-commit-before-versions");
+        if !late {
+            work.versions.mark()?;
+        }
         let allocated = &mut work.scratch.allocated;
         allocated.clear();
         allocated.extend(work.fresh.objects());
@@ -96,6 +100,9 @@ impl Manager {
         space.fence();
         self.decided(lane.mark_done(space, tid, listed).map_err(TxError::from))?;
         space.fence();
+        if late {
+            work.versions.mark()?;
+        }
         if listed {
             let published = self.heap.publish(lane.number, tid, allocated, &work.freed);
             self.decided(published.map_err(TxError::from))?;

@@ -13,6 +13,7 @@ use crate::freed::Freed;
 use crate::fresh::Fresh;
 use crate::lane::Lane;
 use crate::lines::{Lines, Run};
+use crate::versions::Enlisted;
 
 /// A thread keeps no more memory than this of a transaction that was large.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -29,6 +30,8 @@ pub(crate) struct Work {
     pub(crate) lines: Lines,
     pub(crate) fresh: Fresh,
     pub(crate) freed: Freed,
+    /// Versioned objects that it touched. None when it has ended.
+    pub(crate) versions: Enlisted,
     /// Undo: its lane, from the first store on.
     pub(crate) open: Option<Open>,
     /// Called before the first store in place.

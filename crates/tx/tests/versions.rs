@@ -230,6 +230,25 @@ fn an_operation_that_is_dropped_or_panics_changes_nothing() {
     }
 }
 
+/// Story: an operation that was leaked (`mem::forget`) was neither undone nor committed, so the next commit
+/// made its writes persistent, too.
+#[test]
+fn an_operation_that_is_forgotten_changes_nothing() {
+    let mut objects = fresh(Versions::Three, BY_HAND);
+    write(&mut objects, 0, 1);
+    for sync in [false, true] {
+        let mut operation = objects.operation().expect("nothing failed");
+        operation.write(0, &bytes_of(2)).expect("written");
+        std::mem::forget(operation);
+        if sync {
+            objects.sync().expect("persistent");
+        } else {
+            write(&mut objects, 1, 3);
+        }
+        assert_eq!(values(&objects), [1, 3, 0, 0, 0]);
+    }
+}
+
 #[test]
 fn persistence_stays_behind_no_further_and_begins_no_more_rounds_than_it_may() {
     for versions in [Versions::Two, Versions::Three] {

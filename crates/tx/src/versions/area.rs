@@ -5,14 +5,18 @@
 //! - a word is at most one epoch ahead of it, and then the version before the word's is whole: nobody
 //!   writes that one until the epoch is persistent.
 //!
-//! So the persistent epoch, one word, commits all objects of its epoch at once.
+//! So the persistent epoch, one word, commits all objects of its epoch at once. There are two such words, and
+//! the greater one counts: rounds store theirs at once, and transactions store theirs through their log,
+//! which may put an older value of it back while it is replayed, but never touches the other one.
 
 use std::sync::Arc;
 
-use wattkeep_persist::{LINE, Refused, Space, WORD, mutant};
+use wattkeep_persist::{LINE, Ptr, Refused, Space, WORD, mutant};
 
 use super::VersionsError;
-use super::layout::{EPOCH_AT, Layout, Shape, UntrustedHeader, Word};
+use super::layout::{EPOCH_AT, Keeper, LOGGED_EPOCH_AT, Layout, Shape, UntrustedHeader, Word};
+use crate::error::TxError;
+use crate::tx::Tx;
 
 /// The place of the objects in their space.
 pub(super) struct Area {
@@ -36,14 +40,38 @@ impl Area {
             area.space.write_bytes(first, &zeros[..zeros.len().min(words.end - first)])?;
         }
         area.space.persist(at, words.len())?;
-        area.space.write(at, &UntrustedHeader::of(shape))?;
+        area.space.write(at, &UntrustedHeader::of(shape, Keeper::Rounds))?;
         area.space.persist(at, LINE)?;
         Ok(area)
     }
 
-    /// Finds the objects at `at`, and what their newest persistent versions are.
-    pub(super) fn open(space: Arc<Space>, at: usize) -> Result<(Self, Vec<Word>), VersionsError> {
-        let shape = space.read::<UntrustedHeader>(at)?.validate(at)?;
+    /// The same in memory that `tx` allocated: they exist once it has committed.
+    pub(super) fn create_in(tx: &mut Tx<'_>, at: usize, layout: &Layout) -> Result<(), TxError> {
+        let zeros = [0; 4096];
+        let words = at..at + layout.slot_at(0, 0);
+        for first in words.clone().step_by(zeros.len()) {
+            tx.write_bytes(first as u64, &zeros[..zeros.len().min(words.end - first)])?;
+        }
+        tx.write(Ptr::at(at as u64), &UntrustedHeader::of(&layout.shape, Keeper::Transactions))
+    }
+
+    /// Finds the objects of `keeper` at `at`, and what their newest persistent versions are.
+    pub(super) fn open(
+        space: Arc<Space>,
+        at: usize,
+        keeper: Keeper,
+    ) -> Result<(Self, Vec<Word>), VersionsError> {
+        let (shape, kept_by) = space.read::<UntrustedHeader>(at)?.validate(at)?;
+        match (kept_by, keeper) {
+            (Keeper::Transactions, Keeper::Rounds) => return Err(VersionsError::NeedsTransactions { at }),
+            (Keeper::Rounds, Keeper::Transactions) => {
+                return Err(VersionsError::Damaged {
+                    at,
+                    why: "these objects were made without transactions",
+                });
+            }
+            _ => {}
+        }
         let layout = Layout::of(&shape)?;
         check_place(&space, at, &layout)?;
         let area = Self { space, at, layout };
@@ -89,12 +117,19 @@ impl Area {
 
     /// The persistent epoch.
     pub(super) fn epoch(&self) -> Result<u64, VersionsError> {
-        Ok(self.space.load(self.at + EPOCH_AT)?)
+        let (of_rounds, logged) =
+            (self.space.load(self.epoch_at())?, self.space.load(self.logged_epoch_at())?);
+        Ok(of_rounds.max(logged))
     }
 
-    /// Where the persistent epoch lies in the space.
+    /// Where rounds store the persistent epoch.
     pub(super) fn epoch_at(&self) -> usize {
         self.at + EPOCH_AT
+    }
+
+    /// Where transactions do.
+    pub(super) fn logged_epoch_at(&self) -> usize {
+        self.at + LOGGED_EPOCH_AT
     }
 
     pub(super) fn read(&self, object: u64, slot: u8, into: &mut [u8]) -> Result<(), VersionsError> {

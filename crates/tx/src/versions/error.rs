@@ -4,6 +4,8 @@ use std::fmt;
 
 use wattkeep_persist::Refused;
 
+use super::layout::Shape;
+
 /// A refusal; the objects are as they were.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VersionsError {
@@ -44,8 +46,31 @@ pub enum VersionsError {
     Space(Refused),
     /// Persisting failed before: what was committed since is not persistent, and nothing will be.
     Failed(Refused),
+    /// A transaction's commit failed half way: whether its writes count is known when they are opened again.
+    Undecided,
     /// The system gave no thread.
     Thread(String),
+    /// The objects belong to the transactions of a heap.
+    NeedsTransactions {
+        /// Where they lie.
+        at: usize,
+    },
+    /// Another thread's transaction has the objects, or this thread's has not ended.
+    Busy,
+    /// The objects are open already.
+    AlreadyOpen {
+        /// Where they lie.
+        at: u64,
+    },
+    /// The objects were made with another shape.
+    OtherShape {
+        /// The shape they have.
+        found: Shape,
+    },
+    /// The objects lie in another heap than the transaction's.
+    OtherHeap,
+    /// The objects were destroyed.
+    Destroyed,
 }
 
 impl VersionsError {
@@ -83,7 +108,30 @@ impl fmt::Display for VersionsError {
             Self::Failed(refused) => {
                 write!(f, "persisting failed, so nothing more is accepted: {refused}; open the objects again")
             }
+            Self::Undecided => f.write_str(
+                "a transaction that wrote the versioned objects failed half way: open the heap and the objects \
+                 again",
+            ),
             Self::Thread(why) => write!(f, "no thread to persist with: {why}"),
+            Self::NeedsTransactions { at } => write!(
+                f,
+                "the versioned objects at offset {at:#x} belong to the transactions of a heap, whose log has to \
+                 be recovered first: open them with 'Versioned::open'"
+            ),
+            Self::Busy => f.write_str(
+                "a transaction that has not ended has the versioned objects: end it first, or let threads that \
+                 share them take a lock before they begin",
+            ),
+            Self::AlreadyOpen { at } => {
+                write!(f, "the versioned objects at offset {at:#x} are open already: share that handle")
+            }
+            Self::OtherShape { found } => write!(
+                f,
+                "there are {} versioned objects of {} bytes in {} versions: open them as such",
+                found.objects, found.object_bytes, found.versions as u8
+            ),
+            Self::OtherHeap => f.write_str("a transaction of one heap cannot change the objects of another"),
+            Self::Destroyed => f.write_str("the versioned objects were destroyed, or are about to be"),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0    header     64 B   magic, format, versions, bytes of an object, objects, checksum
-//! 64   epoch      64 B   the persistent epoch: one word, alone in its line
+//! 64   epochs     64 B   the last epoch that a round made persistent 8 | that a transaction did 8
 //! 128  words      8 B an object: epoch << 3 | first << 2 | version number; 0: never written
 //!      versions   of object 0, of object 1, ...; each begins on a line
 //! ```
@@ -17,10 +17,11 @@ use super::VersionsError;
 
 /// "wkverson" in little-endian memory.
 const MAGIC: u64 = u64::from_le_bytes(*b"wkverson");
-const FORMAT: u32 = 1;
 
-/// Where the epoch lies, from the beginning.
+/// Where the last epoch of a round lies, from the beginning.
 pub(super) const EPOCH_AT: usize = LINE;
+/// Where the last epoch of a transaction lies: the one word here that transactions log.
+pub(super) const LOGGED_EPOCH_AT: usize = EPOCH_AT + WORD;
 const WORDS_AT: usize = 2 * LINE;
 
 /// How many versions an object has.
@@ -43,6 +44,15 @@ pub struct Shape {
     pub versions: Versions,
 }
 
+/// Who may make an epoch persistent: the format of what lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeper {
+    /// Rounds only.
+    Rounds = 1,
+    /// The transactions of a heap, too: its log is to be recovered before the objects are.
+    Transactions = 2,
+}
+
 /// What lies in front, as read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -59,10 +69,10 @@ pub(super) struct UntrustedHeader {
 const _: () = assert!(size_of::<UntrustedHeader>() == LINE);
 
 impl UntrustedHeader {
-    pub(super) fn of(shape: &Shape) -> Self {
+    pub(super) fn of(shape: &Shape, keeper: Keeper) -> Self {
         let mut header = Self {
             magic: MAGIC,
-            format: FORMAT,
+            format: keeper as u32,
             versions: shape.versions as u32,
             object_bytes: shape.object_bytes,
             objects: shape.objects,
@@ -77,7 +87,7 @@ impl UntrustedHeader {
     }
 
     /// The shape, if this is a header of ours.
-    pub(super) fn validate(&self, at: usize) -> Result<Shape, VersionsError> {
+    pub(super) fn validate(&self, at: usize) -> Result<(Shape, Keeper), VersionsError> {
         let damaged = |why| VersionsError::Damaged { at, why };
         if self.magic != MAGIC {
             return Err(damaged("no versioned objects were made here"));
@@ -85,15 +95,17 @@ impl UntrustedHeader {
         if self.checksum != self.checksum() {
             return Err(damaged("the header's checksum does not match"));
         }
-        if self.format != FORMAT {
-            return Err(damaged("it was made by a newer program"));
-        }
+        let keeper = match self.format {
+            1 => Keeper::Rounds,
+            2 => Keeper::Transactions,
+            _ => return Err(damaged("it was made by a newer program")),
+        };
         let versions = match self.versions {
             2 => Versions::Two,
             3 => Versions::Three,
             _ => return Err(damaged("objects have two or three versions")),
         };
-        Ok(Shape { objects: self.objects, object_bytes: self.object_bytes, versions })
+        Ok((Shape { objects: self.objects, object_bytes: self.object_bytes, versions }, keeper))
     }
 }
 
@@ -205,8 +217,11 @@ mod tests {
     #[test]
     fn a_header_with_any_bit_flipped_is_refused() {
         let shape = Shape { objects: 9, object_bytes: 100, versions: Versions::Two };
-        let header = UntrustedHeader::of(&shape);
-        assert_eq!(header.validate(0), Ok(shape));
+        for keeper in [Keeper::Rounds, Keeper::Transactions] {
+            let header = UntrustedHeader::of(&shape, keeper);
+            assert_eq!(header.validate(0), Ok((shape, keeper)));
+        }
+        let header = UntrustedHeader::of(&shape, Keeper::Transactions);
         for bit in 0..8 * LINE {
             let mut bytes: [u8; LINE] = bytemuck::cast(header);
             bytes[bit / 8] ^= 1 << (bit % 8);

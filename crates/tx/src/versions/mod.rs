@@ -12,6 +12,8 @@
 //! - Decoupled, commit returns at once, and a crash loses the operations since the last persistent epoch:
 //!   the newest ones, in their order, at most `behind_max` of them ([`Pace`]). Never a mix: what is left is
 //!   the state after some operation. [`VersionedObjects::sync`] waits until nothing can be lost.
+//! - In a heap they are [`Versioned`], and written by its transactions. A transaction that changes anything
+//!   else, too, is durable as a whole when it has committed, and with it all operations before it.
 //! - Process death alone (battery domain: power loss, too) is the same as a crash: DRAM knows which
 //!   version is newest, and the words know the persistent ones.
 //!
@@ -21,17 +23,24 @@
 //!
 //! In the order of a write:
 
-mod area; // every store, flush and fence
-mod error;
-mod layout; // where everything lies, and the words
-mod objects;
+mod objects; // the door
+mod versioned; // the door for transactions
+
+pub(crate) mod enlisted; // an operation that ends with its transaction
+mod writer; // the open epoch: operations, and how to undo one
+
 mod persister; // who makes a sealed epoch persistent
 mod round; // how
 mod thread; // beside the operations
-mod writer; // the open epoch: operations, and how to undo one // the door
 
+mod area; // every store, flush and fence
+mod error; // why not
+mod layout; // where everything lies, and the words
+
+pub(crate) use enlisted::Enlisted;
 pub use error::VersionsError;
 pub use layout::{Shape, Versions};
 pub use objects::VersionedObjects;
 pub use round::{Pace, Persistence};
+pub use versioned::Versioned;
 pub use writer::Operation;

@@ -7,7 +7,7 @@ use wattkeep_persist::Space;
 
 use super::VersionsError;
 use super::area::Area;
-use super::layout::{Layout, Shape, Word};
+use super::layout::{Keeper, Layout, Shape, Word};
 use super::persister::Persister;
 use super::round::Persistence;
 use super::writer::{Operation, Writer};
@@ -50,10 +50,20 @@ impl VersionedObjects {
     /// Opens the objects at `at`: each is what it was at the end of the persistent epoch.
     ///
     /// # Errors
-    /// There are none, they are damaged, the pace cannot be, or the space refuses.
+    /// There are none, they are damaged or a heap's transactions have them, the pace cannot be, or the space
+    /// refuses.
     pub fn open(space: Arc<Space>, at: usize, persistence: Persistence) -> Result<Self, VersionsError> {
+        Self::open_kept_by(Keeper::Rounds, space, at, persistence)
+    }
+
+    pub(super) fn open_kept_by(
+        keeper: Keeper,
+        space: Arc<Space>,
+        at: usize,
+        persistence: Persistence,
+    ) -> Result<Self, VersionsError> {
         check_pace(persistence)?;
-        let (area, newest) = Area::open(space, at)?;
+        let (area, newest) = Area::open(space, at, keeper)?;
         Self::start(area, newest, persistence)
     }
 
@@ -73,8 +83,7 @@ impl VersionedObjects {
     /// # Errors
     /// Persisting failed before.
     pub fn operation(&mut self) -> Result<Operation<'_>, VersionsError> {
-        self.persister.check()?;
-        Ok(Operation::begin(self))
+        Operation::begin(self)
     }
 
     /// Reads all of `object` as the last operation left it, persistent or not. One never written is zeros.
@@ -106,6 +115,8 @@ impl VersionedObjects {
     /// # Errors
     /// Persisting failed.
     pub fn sync(&mut self) -> Result<(), VersionsError> {
+        // An operation that was forgotten is none.
+        self.take_back()?;
         self.writer.sync(&mut self.persister)
     }
 

@@ -54,11 +54,20 @@ impl Persister {
         *written = match &mut self.hands {
             Hands::Own(round) => {
                 let empty = round.end();
-                round.begin(list);
+                round.begin(self.sealed, list);
                 empty
             }
-            Hands::Thread(thread) => thread.begin(list),
+            Hands::Thread(thread) => thread.begin(self.sealed, list),
         };
+    }
+
+    /// A transaction made the open epoch persistent. The caller saw [`Self::is_idle`].
+    pub(super) fn skip(&mut self) {
+        self.sealed += 1;
+        match &mut self.hands {
+            Hands::Own(round) => round.skip(self.sealed),
+            Hands::Thread(thread) => thread.skip(self.sealed),
+        }
     }
 
     /// Goes on with the sealed epoch, where that is not a thread's work. Whether nothing is left to do.

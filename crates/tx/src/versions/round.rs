@@ -76,7 +76,7 @@ pub(super) struct Round {
     persistent: u64,
 }
 
-const WORDS_PER_LINE: usize = LINE / WORD;
+pub(super) const WORDS_PER_LINE: usize = LINE / WORD;
 
 impl Round {
     pub(super) fn new(area: Arc<Area>) -> Result<Self, VersionsError> {
@@ -90,12 +90,19 @@ impl Round {
         self.persistent
     }
 
-    /// Takes the versions of the next epoch. The one before is persistent.
-    pub(super) fn begin(&mut self, written: Vec<Written>) {
-        assert!(self.persistent == self.epoch, "an epoch is sealed while another is");
-        self.epoch += 1;
+    /// Takes the versions of `epoch`. The one before is persistent, by the last round or by a transaction.
+    pub(super) fn begin(&mut self, epoch: u64, written: Vec<Written>) {
+        assert!(self.persistent == self.epoch && epoch > self.epoch, "an epoch is sealed while another is");
+        self.epoch = epoch;
+        self.persistent = epoch - 1;
         self.written = written;
         self.marked = 0;
+    }
+
+    /// A transaction made `epoch` persistent, the one behind the last.
+    pub(super) fn skip(&mut self, epoch: u64) {
+        assert!(self.persistent == self.epoch && epoch == self.epoch + 1, "an epoch is skipped");
+        (self.epoch, self.persistent) = (epoch, epoch);
     }
 
     /// Persists up to `versions_max` versions of the sealed epoch, and commits it after the last one.

@@ -23,6 +23,9 @@ const NAP: Duration = Duration::from_millis(10);
 /// At most one epoch is sealed: one list goes there, and one comes back.
 const LISTS_MAX: usize = 1;
 
+/// An epoch, and what it wrote.
+type Sealed = (u64, Vec<Written>);
+
 /// What the thread tells, on a line of its own.
 #[repr(align(64))]
 #[derive(Default)]
@@ -36,7 +39,7 @@ struct Told {
 /// The thread, from the side of the operations. It ends with this.
 pub(super) struct PersistenceThread {
     told: Arc<Told>,
-    lists: Producer<Vec<Written>>,
+    lists: Producer<Sealed>,
     empty: Consumer<Vec<Written>>,
     handle: Option<JoinHandle<()>>,
 }
@@ -61,13 +64,18 @@ impl PersistenceThread {
 
     /// Hands the versions of the next epoch over; an empty list for the one behind it. The epoch before is
     /// persistent.
-    pub(super) fn begin(&mut self, written: Vec<Written>) -> Vec<Written> {
+    pub(super) fn begin(&mut self, epoch: u64, written: Vec<Written>) -> Vec<Written> {
         let empty = self.empty.pop().unwrap_or_default();
-        assert!(self.lists.push(written).is_ok(), "an epoch is sealed while another is");
+        assert!(self.lists.push((epoch, written)).is_ok(), "an epoch is sealed while another is");
         if self.told.naps.load(Ordering::Relaxed) {
             self.wake();
         }
         empty
+    }
+
+    /// A transaction made `epoch` persistent. The thread has nothing to do, so nobody else tells anything.
+    pub(super) fn skip(&self, epoch: u64) {
+        self.told.persistent.store(epoch, Ordering::Release);
     }
 
     fn wake(&self) {
@@ -113,10 +121,10 @@ impl Drop for PersistenceThread {
     }
 }
 
-fn run(mut round: Round, told: &Told, mut lists: Consumer<Vec<Written>>, mut done: Producer<Vec<Written>>) {
+fn run(mut round: Round, told: &Told, mut lists: Consumer<Sealed>, mut done: Producer<Vec<Written>>) {
     let mut looks = 0;
     while !told.ends.load(Ordering::Relaxed) {
-        let Ok(written) = lists.pop() else {
+        let Ok((epoch, written)) = lists.pop() else {
             looks += 1;
             if looks < LOOKS_MAX {
                 std::hint::spin_loop();
@@ -127,7 +135,7 @@ fn run(mut round: Round, told: &Told, mut lists: Consumer<Vec<Written>>, mut don
             continue;
         };
         looks = 0;
-        round.begin(written);
+        round.begin(epoch, written);
         if let Err(error) = round.go_on(usize::MAX) {
             let _ = told.failed.set(error);
             return;
@@ -138,7 +146,7 @@ fn run(mut round: Round, told: &Told, mut lists: Consumer<Vec<Written>>, mut don
     }
 }
 
-fn nap(told: &Told, lists: &Consumer<Vec<Written>>) {
+fn nap(told: &Told, lists: &Consumer<Sealed>) {
     told.naps.store(true, Ordering::SeqCst);
     if lists.is_empty() && !told.ends.load(Ordering::SeqCst) {
         std::thread::park_timeout(NAP);

@@ -10,7 +10,7 @@ use super::VersionsError;
 use super::layout::{Versions, Word};
 use super::objects::VersionedObjects;
 use super::persister::Persister;
-use super::round::{Pace, Written};
+use super::round::{Pace, WORDS_PER_LINE, Written};
 
 /// What operations change.
 pub(super) struct Writer {
@@ -80,6 +80,20 @@ impl Writer {
         self.rounds += 1;
     }
 
+    /// Nothing was written since the last operation ended.
+    pub(super) fn is_clean(&self) -> bool {
+        self.undo.steps.is_empty()
+    }
+
+    /// A transaction's log made the open epoch persistent, with all that it wrote.
+    fn committed_by_log(&mut self, persister: &mut Persister) {
+        self.undo.clear();
+        self.written.clear();
+        (self.open_operations, self.sealed_operations) = (0, 0);
+        self.operations += 1;
+        persister.skip();
+    }
+
     /// Makes all operations persistent.
     pub(super) fn sync(&mut self, persister: &mut Persister) -> Result<(), VersionsError> {
         persister.finish()?;
@@ -111,46 +125,31 @@ impl Writer {
     }
 }
 
-/// Reads and writes of objects that belong together: all of the writes happen, or none.
-///
-/// Dropped without a commit, it is undone.
-#[must_use = "dropped without a commit, it is undone"]
-pub struct Operation<'a> {
-    objects: &'a mut VersionedObjects,
-}
-
-impl<'a> Operation<'a> {
-    pub(super) fn begin(objects: &'a mut VersionedObjects) -> Self {
-        objects.writer.undo.written = objects.writer.written.len();
-        Self { objects }
+impl VersionedObjects {
+    /// An operation begins. What one that was forgotten left behind is taken back.
+    pub(super) fn begin(&mut self) -> Result<(), VersionsError> {
+        self.persister.check()?;
+        self.take_back()?;
+        self.writer.undo.written = self.writer.written.len();
+        Ok(())
     }
 
-    /// Reads all of `object`, with what this operation wrote. One never written is zeros.
-    ///
-    /// What an operation reads it usually writes, so the place of the next version is brought into the cache
-    /// meanwhile: it is cold, and stores to it would wait. [`VersionedObjects::read`] only reads.
-    ///
-    /// # Errors
-    /// There is no such object, or it has another length.
-    pub fn read(&self, object: u64, into: &mut [u8]) -> Result<(), VersionsError> {
-        self.objects.check_access(object, into.len())?;
-        let VersionedObjects { area, writer, persister, .. } = &*self.objects;
-        let newest = writer.newest(object);
-        if newest.epoch() <= persister.sealed() {
-            area.expect_write(object, area.layout.after(newest.slot()));
+    /// Reads `object` within the operation; the place of its next version comes into the cache meanwhile.
+    pub(super) fn read_to_write(&self, object: u64, into: &mut [u8]) -> Result<(), VersionsError> {
+        self.check_access(object, into.len())?;
+        let newest = self.writer.newest(object);
+        if newest.epoch() <= self.persister.sealed() {
+            self.area.expect_write(object, self.area.layout.after(newest.slot()));
         }
-        self.objects.read(object, into)
+        self.read(object, into)
     }
 
-    /// Writes all of `object`.
-    ///
-    /// # Errors
-    /// There is no such object, it has another length, the space refuses, or persisting failed before.
-    pub fn write(&mut self, object: u64, bytes: &[u8]) -> Result<(), VersionsError> {
-        self.objects.check_access(object, bytes.len())?;
-        let before = self.objects.writer.newest(object);
-        let open = self.objects.persister.sealed() + 1;
-        let saved_at = self.objects.writer.undo.bytes.len();
+    /// Writes `object` within the operation.
+    pub(super) fn write(&mut self, object: u64, bytes: &[u8]) -> Result<(), VersionsError> {
+        self.check_access(object, bytes.len())?;
+        let before = self.writer.newest(object);
+        let open = self.persister.sealed() + 1;
+        let saved_at = self.writer.undo.bytes.len();
         let overwritten = before != Word::NEVER && before.epoch() == open;
         let word = if overwritten {
             self.save(object, before)?;
@@ -158,12 +157,12 @@ impl<'a> Operation<'a> {
         } else {
             self.wait_for(before)?;
             let first = before == Word::NEVER;
-            let slot = if first { 0 } else { self.objects.area.layout.after(before.slot()) };
+            let slot = if first { 0 } else { self.area.layout.after(before.slot()) };
             Word::new(open, first, slot)
         };
         // Refused bytes were not stored: nothing to undo.
-        self.objects.area.write(object, word.slot(), bytes)?;
-        let writer = &mut self.objects.writer;
+        self.area.write(object, word.slot(), bytes)?;
+        let writer = &mut self.writer;
         writer.undo.steps.push(Step { object, before, overwritten, saved_at });
         if !overwritten {
             writer.written.push(Written { object, word });
@@ -172,45 +171,47 @@ impl<'a> Operation<'a> {
         Ok(())
     }
 
-    /// Commits: all of it happened. Persistent now or later, see [`super::Persistence`].
-    ///
-    /// # Errors
-    /// Persisting failed. With [`super::Persistence::Each`] whether it is persistent is then not known until
-    /// the objects are opened again.
-    pub fn commit(self) -> Result<(), VersionsError> {
-        let VersionedObjects { writer, persister, persistence, .. } = &mut *self.objects;
-        persister.check()?;
-        if writer.undo.steps.is_empty() {
+    /// The operation happened: persistent now or later, by the pace.
+    pub(super) fn commit(&mut self) -> Result<(), VersionsError> {
+        self.persister.check()?;
+        if self.writer.is_clean() {
             return Ok(());
         }
-        writer.committed(persister, persistence.pace())
+        self.writer.committed(&mut self.persister, self.persistence.pace())
     }
 
     /// With two versions, the one to be overwritten stays until the newer one is persistent.
     fn wait_for(&mut self, newest: Word) -> Result<(), VersionsError> {
-        let VersionedObjects { area, persister, .. } = &mut *self.objects;
-        if area.layout.shape.versions == Versions::Two && newest.epoch() > persister.persistent() {
-            persister.finish()?;
+        if self.area.layout.shape.versions == Versions::Two && newest.epoch() > self.persister.persistent() {
+            self.persister.finish()?;
         }
         Ok(())
     }
 
     /// Keeps what the open epoch wrote before.
     fn save(&mut self, object: u64, word: Word) -> Result<(), VersionsError> {
-        let VersionedObjects { area, writer, .. } = &mut *self.objects;
-        let bytes = &mut writer.undo.bytes;
+        let bytes = &mut self.writer.undo.bytes;
         let end = bytes.len();
-        bytes.resize(end + area.layout.shape.object_bytes as usize, 0);
-        area.read(object, word.slot(), &mut bytes[end..])
+        bytes.resize(end + self.area.layout.shape.object_bytes as usize, 0);
+        self.area.read(object, word.slot(), &mut bytes[end..])
+    }
+
+    /// Takes the operation back. A refusal is final.
+    pub(super) fn take_back(&mut self) -> Result<(), VersionsError> {
+        let undone = self.undo();
+        if let Err(error) = &undone {
+            self.persister.fail(error.clone());
+        }
+        undone
     }
 
     fn undo(&mut self) -> Result<(), VersionsError> {
-        let VersionedObjects { area, writer, .. } = &mut *self.objects;
-        if writer.undo.steps.is_empty() {
-            return Ok(());
-        }
+        let Self { area, writer, .. } = self;
         let object_bytes = area.layout.shape.object_bytes as usize;
         let Undo { steps, bytes, written } = &mut writer.undo;
+        if steps.is_empty() {
+            return Ok(());
+        }
         while let Some(step) = steps.pop() {
             writer.newest[step.object as usize] = step.before;
             if step.overwritten {
@@ -221,6 +222,90 @@ impl<'a> Operation<'a> {
         writer.written.truncate(*written);
         writer.undo.clear();
         Ok(())
+    }
+
+    /// Reads `object` as it was before the operation.
+    pub(super) fn read_before(&self, object: u64, into: &mut [u8]) -> Result<(), VersionsError> {
+        self.check_access(object, into.len())?;
+        let Undo { steps, bytes, .. } = &self.writer.undo;
+        match steps.iter().find(|step| step.object == object) {
+            None => self.read(object, into),
+            Some(step) if step.overwritten => {
+                into.copy_from_slice(&bytes[step.saved_at..step.saved_at + into.len()]);
+                Ok(())
+            }
+            Some(step) if step.before == Word::NEVER => {
+                into.fill(0);
+                Ok(())
+            }
+            Some(step) => self.area.read(object, step.before.slot(), into),
+        }
+    }
+
+    /// Waits until the open epoch is the next one to be persistent: its number.
+    pub(super) fn open_epoch(&mut self) -> Result<u64, VersionsError> {
+        self.persister.finish()?;
+        Ok(self.persister.sealed() + 1)
+    }
+
+    /// Begins to write back all that the open epoch wrote, and names it in the objects' words: what commits
+    /// it is a transaction's matter. An error, now or before it has committed, is final for the objects.
+    pub(super) fn mark_open_epoch(&self) -> Result<(), VersionsError> {
+        let written = &self.writer.written;
+        written.iter().try_for_each(|written| self.area.mark(written.object, written.word))?;
+        let mut lines: Vec<_> =
+            written.iter().map(|written| written.object / WORDS_PER_LINE as u64).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines.into_iter().try_for_each(|line| self.area.flush_word(line * WORDS_PER_LINE as u64))
+    }
+
+    /// The transaction that logged the open epoch has committed.
+    pub(super) fn committed_by_log(&mut self) {
+        self.writer.committed_by_log(&mut self.persister);
+    }
+}
+
+/// Reads and writes of objects that belong together: all of the writes happen, or none.
+///
+/// Dropped without a commit, it is undone.
+#[must_use = "dropped without a commit, it is undone"]
+pub struct Operation<'a> {
+    objects: &'a mut VersionedObjects,
+}
+
+impl<'a> Operation<'a> {
+    pub(super) fn begin(objects: &'a mut VersionedObjects) -> Result<Self, VersionsError> {
+        objects.begin()?;
+        Ok(Self { objects })
+    }
+
+    /// Reads all of `object`, with what this operation wrote. One never written is zeros.
+    ///
+    /// What an operation reads it usually writes, so the place of the next version is brought into the cache
+    /// meanwhile: it is cold, and stores to it would wait. [`VersionedObjects::read`] only reads.
+    ///
+    /// # Errors
+    /// There is no such object, or it has another length.
+    pub fn read(&self, object: u64, into: &mut [u8]) -> Result<(), VersionsError> {
+        self.objects.read_to_write(object, into)
+    }
+
+    /// Writes all of `object`.
+    ///
+    /// # Errors
+    /// There is no such object, it has another length, the space refuses, or persisting failed before.
+    pub fn write(&mut self, object: u64, bytes: &[u8]) -> Result<(), VersionsError> {
+        self.objects.write(object, bytes)
+    }
+
+    /// Commits: all of it happened. Persistent now or later, see [`super::Persistence`].
+    ///
+    /// # Errors
+    /// Persisting failed. With [`super::Persistence::Each`] whether it is persistent is then not known until
+    /// the objects are opened again.
+    pub fn commit(self) -> Result<(), VersionsError> {
+        self.objects.commit()
     }
 }
 
@@ -233,8 +318,7 @@ impl Undo {
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.undo() {
-            self.objects.persister.fail(error);
-        }
+        // A refusal was kept: every later call answers with it.
+        let _ = self.objects.take_back();
     }
 }

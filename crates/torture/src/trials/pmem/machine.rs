@@ -6,6 +6,7 @@ use wattkeep_heap::Heap;
 use wattkeep_persist::{Ptr, Space};
 use wattkeep_tx::{Logging, Manager, TxError};
 
+use super::aside::Aside;
 use super::changes::{End, Table, transaction};
 use super::check_heap;
 use super::slots::{Slots, TABLE_BYTES, difference};
@@ -31,7 +32,7 @@ pub(crate) struct Setup {
 pub(crate) struct Machine {
     heap: Arc<Heap>,
     manager: Manager,
-    tables: Vec<Slots>,
+    tables: Vec<(Slots, Aside)>,
 }
 
 impl Machine {
@@ -47,23 +48,38 @@ impl Machine {
         };
         let manager =
             Manager::open(heap.clone(), &options).map_err(|e| format!("the log is refused: {e}"))?;
-        let tables = (0..setup.tables).map(|number| table(&heap, &manager, setup.seed, number));
+        let tables = (0..setup.tables).map(|number| {
+            let slots = table(&heap, &manager, setup.seed, number)?;
+            let aside =
+                Aside::open(&manager, number, slots.seed).map_err(|e| format!("table {number}: {e}"))?;
+            Ok::<_, String>((slots, aside))
+        });
         let tables = tables.collect::<Result<_, _>>()?;
         Ok(Self { heap, manager, tables })
     }
 
     /// Makes transaction `number` of a table. True if it commits.
     pub(crate) fn step(&self, table: usize, number: u64) -> Result<bool, String> {
-        self.tables[table].run(&self.manager, number).map_err(|e| format!("transaction {number}: {e}"))
+        let (slots, aside) = &self.tables[table];
+        let ran = slots.run(&self.manager, number, |tx| aside.change(tx, number));
+        let followed = ran.and_then(|commits| aside.follow(&self.manager, number).map(|()| commits));
+        followed.map_err(|e| format!("transaction {number}: {e}"))
+    }
+
+    /// Makes again what a cut may take without the last transaction of the table, number `last`.
+    pub(crate) fn catch_up(&self, table: usize, last: u64) -> Result<(), String> {
+        let (_, aside) = &self.tables[table];
+        aside.catch_up(&self.manager, last).map_err(|e| format!("behind transaction {last}: {e}"))
     }
 
     /// The numbers of the last transactions of all tables, if each table is what they left, and the heap
     /// holds that and nothing else.
     pub(crate) fn verify(&self) -> Result<Vec<u64>, String> {
         let mut numbers = Vec::new();
-        let mut objects = self.tables.len() as u64;
-        for (table, slots) in self.tables.iter().enumerate() {
+        let mut objects = 2 * self.tables.len() as u64;
+        for (table, (slots, aside)) in self.tables.iter().enumerate() {
             let found = self.verify_table(slots).map_err(|cause| format!("table {table}: {cause}"))?;
+            aside.verify(found.number).map_err(|cause| format!("table {table}: {cause}"))?;
             numbers.push(found.number);
             objects += found.entries();
         }

@@ -35,13 +35,19 @@ impl Slots {
         Ptr::at(self.at + 8 + 8 * slot as u64)
     }
 
-    /// Makes transaction number `number`. True if it commits.
-    pub(crate) fn run(&self, manager: &Manager, number: u64) -> Result<bool, TxError> {
+    /// Makes transaction number `number`, with `more` in it. True if it commits.
+    pub(crate) fn run(
+        &self,
+        manager: &Manager,
+        number: u64,
+        more: impl Fn(&mut Tx<'_>) -> Result<(), TxError>,
+    ) -> Result<bool, TxError> {
         let (changes, end) = transaction(self.seed, number);
         let nested = if number.is_multiple_of(NESTED) { changes.len() / 2 } else { changes.len() };
         let ran = catch_unwind(AssertUnwindSafe(|| {
             manager.run(|tx| -> Result<(), TxError> {
                 changes[..nested].iter().try_for_each(|change| self.change(tx, number, *change))?;
+                more(tx)?;
                 if nested < changes.len() {
                     manager.run(|tx| -> Result<(), TxError> {
                         changes[nested..].iter().try_for_each(|change| self.change(tx, number, *change))

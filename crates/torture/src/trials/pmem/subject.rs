@@ -156,6 +156,7 @@ pub(crate) fn run(options: &TxSubjectOptions) -> Result<bool, String> {
 }
 
 fn work(machine: &Machine, table: usize, counter: &AtomicU64, notes: &Notes) -> Result<(), String> {
+    machine.catch_up(table, counter.load(Ordering::Acquire))?;
     for number in counter.load(Ordering::Acquire) + 1.. {
         if machine.step(table, number)? {
             notes.promise(table, number);

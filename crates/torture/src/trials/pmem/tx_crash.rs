@@ -1,9 +1,10 @@
 //! Cuts the power of programs that make transactions, at any step of them and of their recoveries.
 //!
 //! One to three tables, in one thread or in one each; redo or undo logs, so small that they are truncated
-//! again and again; transactions that are given up, panic, are nested. Whatever a cut leaves, each table is
-//! exactly what its last committed transaction left, and that one is no older than what was promised. Then
-//! the program goes on.
+//! again and again; transactions that are given up, panic, are nested; versioned objects of each kind, in the
+//! same transactions and in some of their own. Whatever a cut leaves, each table and its objects are exactly
+//! what its last committed transaction left, and that one is no older than what was promised. Then the
+//! program goes on.
 
 use std::sync::{Arc, Mutex};
 
@@ -126,6 +127,7 @@ impl Program {
         let (mut state, mut expected) = (state, Vec::new());
         for table in (0..self.setup.tables).rev() {
             let mut last = state % NUMBERS;
+            machine.catch_up(table, last).map_err(Bad::Violated)?;
             for number in last + 1..=last + TRANSACTIONS_MORE {
                 if machine.step(table, number).map_err(Bad::Violated)? {
                     last = number;
