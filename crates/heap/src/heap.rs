@@ -264,6 +264,11 @@ impl Heap {
         self.core.lock_pages().supplied()
     }
 
+    /// Segments of the log that were compacted since the heap was opened.
+    pub fn compacted(&self) -> u64 {
+        self.core.log.compacted()
+    }
+
     /// Recovery is over: what was reserved before the restart, and is not published by now, is given up.
     /// Without this call that happens when room is short.
     ///

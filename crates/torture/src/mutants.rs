@@ -169,6 +169,11 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("heap_crash", 4_000)],
     },
     Mutant {
+        name: "retired-before-copies",
+        bug: "compaction gives a segment of the heap's log up before the copies of its records are durable",
+        trials: &[("heap_crash", 4_000)],
+    },
+    Mutant {
         name: "tx-records-never-flushed",
         bug: "a transaction's records are not written back before its commit slot counts",
         trials: &[("tx_crash", 2_000)],

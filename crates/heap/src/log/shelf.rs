@@ -54,6 +54,8 @@ pub(crate) struct Shelf {
     pub(super) ripening: VecDeque<u32>,
     /// What compaction writes to.
     pub(super) mover: Option<OpenSegment>,
+    /// Segments that it made free.
+    pub(super) compacted: u64,
     /// Segments by their sequence.
     pub(super) by_seq: FxHashMap<u64, u32>,
 }

@@ -1,10 +1,11 @@
 //! Cuts the power of programs that allocate and free, at any step of them and of their recoveries.
 //!
 //! Objects are allocated, linked to roots, freed, resized, published in groups, beside reservations and volatile
-//! capacity; small and large. The histories are too short for the log to be compacted. Whatever a cut leaves,
-//! the heap knows exactly the objects of what had returned, and of the call under way all or nothing; and the bytes of
-//! every object are its owner's.
+//! capacity; small and large. A third of the histories begin with a worn log, whose segments are mostly garbage:
+//! there the first calls compact it. Whatever a cut leaves, the heap knows exactly the objects of what had
+//! returned, and of the call under way all or nothing; and the bytes of every object are its owner's.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,15 +33,30 @@ const SMALL: [u64; 6] = [1, 16, 48, 100, 250, 1_000];
 /// Sizes of large ones, and how many there are at a time.
 const LARGE: [u64; 3] = [40_000, 66_000, 100_000];
 const LARGE_MOST: usize = 4;
-/// Objects at a time.
+/// Objects at a time, beside those that a worn log begins with.
 const OBJECTS_MOST: usize = 400;
+/// Objects that wear a log, and their size: their records, and those of their blocks, fill all of the 16 segments
+/// that it begins with but the two spare ones, so that the next group finds no room.
+const WORN_OBJECTS: u64 = 14 * 504 - 8;
+const WORN_BYTES: u64 = 16;
+/// Calls of a history with a worn log, at most: it is compacted early.
+const WORN_CALLS_MAX: u64 = 60;
 
 pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
     let mut kinds = Kinds::default();
     let total = histories(assignment, outcome, |seed| history(seed, &mut kinds));
     outcome.note = format!(
-        "{} histories, {} of them long, {} calls; {} cut inside recovery, up to {} stores on their way",
-        kinds.histories, kinds.long, kinds.calls, total.inside_recovery, total.pending_most
+        "{} histories, {} of them long, {} with a worn log, {} calls; {} segments compacted, {} images cut amid \
+         compaction and {} behind it; {} cut inside recovery, up to {} stores on their way",
+        kinds.histories,
+        kinds.long,
+        kinds.worn,
+        kinds.calls,
+        kinds.compacted,
+        kinds.amid,
+        kinds.behind,
+        total.inside_recovery,
+        total.pending_most
     );
 }
 
@@ -48,7 +64,12 @@ pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
 struct Kinds {
     histories: u64,
     long: u64,
+    worn: u64,
     calls: u64,
+    compacted: u64,
+    /// Images of a cut in a call that compacted, and of later ones.
+    amid: u64,
+    behind: u64,
 }
 
 /// What a call did to the objects, all at once.
@@ -96,6 +117,10 @@ struct Program {
     tid: [u64; 3],
     /// What each lane freed, and may not be used again before it is retired.
     unretired: [Vec<u64>; 3],
+    /// Objects that it began with.
+    worn: usize,
+    /// Calls that compacted the log, from their first step to their last.
+    compacted: Vec<(usize, usize)>,
 }
 
 /// What its owner stores at both ends of an object.
@@ -129,7 +154,7 @@ impl Program {
         let mut change = Change::default();
         let began = now();
         let bytes = self.size(random);
-        let full = self.state.objects.len() >= OBJECTS_MOST;
+        let full = self.state.objects.len() >= OBJECTS_MOST + self.worn;
         match random.below(20) {
             0..7 if !full => change.added.push((heap.alloc(bytes)?, bytes)),
             0..12 => {
@@ -226,11 +251,34 @@ impl Program {
         random: &mut Random,
     ) -> Result<(), String> {
         for _ in 0..calls {
-            match self.call(heap, now, random) {
+            let (began, compacted) = (now(), heap.compacted());
+            let called = self.call(heap, now, random);
+            if heap.compacted() > compacted {
+                self.compacted.push((began, now()));
+            }
+            match called {
                 Ok(_) | Err(HeapError::OutOfSpace { .. }) => {}
                 Err(error) => return Err(format!("call {}: {error}", self.calls.len())),
             }
         }
+        Ok(())
+    }
+
+    /// Fills the log's segments with records, and makes most of them garbage, before the history begins.
+    fn wear(&mut self, heap: &Heap, random: &mut Random) -> Result<(), HeapError> {
+        let allocated = (0..WORN_OBJECTS).map(|_| Ok((heap.alloc(WORN_BYTES)?, WORN_BYTES)));
+        let added: Vec<_> = allocated.collect::<Result<_, HeapError>>()?;
+        let change = Change { added, ..Change::default() };
+        self.fill(heap, &change)?;
+        let kept = 5 + random.below(25);
+        let all = change.added.iter().map(|(at, _)| *at);
+        let removed: Vec<_> = all.filter(|_| !random.chance(kept, 100)).collect();
+        removed.iter().try_for_each(|at| heap.free(*at))?;
+        for change in [change, Change { removed, ..Change::default() }] {
+            self.state.apply(&change);
+            self.calls.push(Call { began: 0, returned: 0, filled: 0, change });
+        }
+        self.worn = self.state.objects.len();
         Ok(())
     }
 
@@ -346,24 +394,42 @@ fn go_on(before: &Program, space: Arc<Space>, random: &mut Random) -> Result<(),
 
 fn history(seed: u64, kinds: &mut Kinds) -> Result<Tried, Bad> {
     let random = &mut Random::new(seed);
-    let long = random.chance(1, 4);
-    let calls = 1 + random.below(CALLS_MAX[usize::from(long)]);
+    let worn = random.chance(1, 3);
+    let long = !worn && random.chance(1, 4);
+    let calls = 1 + random.below(if worn { WORN_CALLS_MAX } else { CALLS_MAX[usize::from(long)] });
     kinds.histories += 1;
     kinds.long += u64::from(long);
+    kinds.worn += u64::from(worn);
     let dimm = Dimm::new(SPACE_BYTES, domain(random));
     let options = Options { log_area_bytes: 0, guard: random.chance(1, 4) };
     let broken = |error: HeapError| Bad::Violated(error.to_string());
-    drop(Heap::create(dimm.boot().0, &options).map_err(broken)?);
+    let mut program = Program::default();
+    let heap = Heap::create(dimm.boot().0, &options).map_err(broken)?;
+    if worn {
+        program.wear(&heap, random).map_err(broken)?;
+    }
+    drop(heap);
     let rewind = dimm.before();
     let (space, cache) = dimm.boot();
     let heap = Heap::open(space).map_err(broken)?;
-    let mut program = Program::default();
     program.run(&heap, calls, &|| cache.now(), random).map_err(Bad::Violated)?;
     kinds.calls += program.calls.len() as u64;
+    kinds.compacted += heap.compacted();
     drop(heap);
     let more = random.number();
-    let examine = |space: Arc<Space>, step: usize| program.examine(space, step);
+    let (amid, behind) = (Cell::new(0), Cell::new(0));
+    let examine = |space: Arc<Space>, step: usize| {
+        let inside = program.compacted.iter().any(|(began, ended)| *began < step && step < *ended);
+        let after = program.compacted.first().is_some_and(|(_, ended)| *ended <= step);
+        amid.set(amid.get() + u64::from(inside));
+        behind.set(behind.get() + u64::from(after && !inside));
+        program.examine(space, step)
+    };
     let go_on = |space: Arc<Space>, found: u64| go_on(&program, space, &mut Random::new(more ^ found));
     let history = cache.history();
-    Cuts { dimm: &dimm, rewind, history, from: 0, examine: &examine, go_on: &go_on }.run(IMAGES, random)
+    let cuts = Cuts { dimm: &dimm, rewind, history, from: 0, examine: &examine, go_on: &go_on };
+    let tried = cuts.run(IMAGES, random)?;
+    kinds.amid += amid.get();
+    kinds.behind += behind.get();
+    Ok(tried)
 }
