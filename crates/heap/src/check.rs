@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use crate::chunks::{POSITION_MIN, PUBLISHING};
+use crate::cache::Ready;
 use crate::classes::{ALL, CLASSES, LARGE};
 use crate::core::Core;
 use crate::error::HeapError;
+use crate::free::is_position;
 use crate::heap::Heap;
 use crate::layout::PAGE;
 use crate::open;
@@ -238,7 +239,8 @@ impl Heap {
             if !self.core.take_at(place, crate::chunks::CACHED) {
                 return Err(HeapError::Damaged { what: "what the program points to", at });
             }
-            Ok(self.core.enter(cache, at, place)?)
+            let ready = Ready::new(at, place);
+            Ok(self.core.enter(cache, ready)?)
         })
     }
 }
@@ -248,8 +250,8 @@ impl Core {
     pub(crate) fn each_object(&self, mut f: impl FnMut(u64, u64, u32)) {
         self.chunks.each(|at, place| {
             let state = place.slot().load(Ordering::Acquire);
-            if state >= POSITION_MIN {
-                f(at, place.bytes(), state & !PUBLISHING);
+            if is_position(state) {
+                f(at, place.bytes(), state);
             }
         });
     }
@@ -266,7 +268,7 @@ impl Core {
                 class.chunk_bytes = ALL[usize::from(place.class)].bytes.into();
                 class.held_bytes += crate::layout::BLOCK;
             }
-            if place.slot().load(Ordering::Acquire) < POSITION_MIN {
+            if !is_position(place.slot().load(Ordering::Acquire)) {
                 return;
             }
             class.objects += 1;

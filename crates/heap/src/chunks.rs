@@ -28,8 +28,9 @@ pub(crate) const CAPACITY: u32 = 3;
 pub(crate) const UNRETIRED: u32 = 4;
 /// From here on: allocated, and this is the place of its record.
 pub(crate) const POSITION_MIN: u32 = 8;
-/// With a position: a transaction is publishing that it is freed.
-pub(crate) const PUBLISHING: u32 = 1 << 31;
+/// With a position: nobody else touches the record there, nor moves it. The chunk is free in a thread's cache,
+/// which will write its next record there; or it is just being freed; or compaction is moving its record.
+pub(crate) const HELD: u32 = 1 << 31;
 
 /// Words before the slots.
 pub(crate) const HEADER: usize = 4;
@@ -45,8 +46,8 @@ const PAGES: usize = 3;
 /// Nobody has counted the free slots of this block yet.
 const UNCOUNTED: u32 = u32::MAX;
 
-const CHUNK_WORDS: u64 = if cfg!(miri) { 1 << 13 } else { 1 << 22 };
-const CHUNKS: usize = 1 << 12;
+const PIECE_WORDS: u64 = if cfg!(miri) { 1 << 13 } else { 1 << 22 };
+const PIECES: usize = 1 << 12;
 const LOCATION_BITS: u32 = 40;
 const BLOCKS: u64 = if cfg!(miri) { 1 << 12 } else { SPACE_MAX / BLOCK };
 
@@ -54,7 +55,7 @@ const BLOCKS: u64 = if cfg!(miri) { 1 << 12 } else { SPACE_MAX / BLOCK };
 pub(crate) struct Chunks {
     /// For each block, its class plus one and where its cells lie; 0: not cut.
     blocks: Box<[AtomicU64]>,
-    arena: Box<[OnceLock<Box<[AtomicU32]>>]>,
+    arena: Box<[OnceLock<Piece>; PIECES]>,
     spare: Mutex<Spare>,
     /// No block behind it was ever cut.
     last_block: AtomicU32,
@@ -67,10 +68,19 @@ struct Spare {
     by_class: [Vec<u64>; CLASSES + 1],
 }
 
+/// Memory for cells. Of a length that the compiler knows, so that no access looks it up.
+type Piece = Box<[AtomicU32; PIECE_WORDS as usize]>;
+
+/// Where a slot lies, whatever becomes of its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotAt(u64);
+
 /// A chunk, found from its offset.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    cells: Cells<'a>,
+    chunks: &'a Chunks,
+    /// Of its block's or its run's cells.
+    location: u64,
     pub(crate) class: u8,
     index: u32,
 }
@@ -79,11 +89,15 @@ pub(crate) struct Place<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Cells<'a>(&'a [AtomicU32]);
 
+fn location_of(word: u64) -> u64 {
+    word & ((1 << LOCATION_BITS) - 1)
+}
+
 impl Chunks {
     pub(crate) fn new() -> Self {
         Self {
             blocks: bytemuck::zeroed_slice_box(BLOCKS as usize),
-            arena: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            arena: Box::new([const { OnceLock::new() }; PIECES]),
             spare: Mutex::new(Spare { next: 0, by_class: [const { Vec::new() }; CLASSES + 1] }),
             last_block: AtomicU32::new(0),
             large: Mutex::default(),
@@ -91,34 +105,48 @@ impl Chunks {
     }
 
     /// The chunk that begins at `at`.
-    #[inline(always)]
     pub(crate) fn find(&self, at: u64) -> Option<Place<'_>> {
+        self.find_small(at).or_else(|| self.find_large(at))
+    }
+
+    /// The same in blocks: without a call, so that all of it stays in registers.
+    #[inline(always)]
+    pub(crate) fn find_small(&self, at: u64) -> Option<Place<'_>> {
         let word = self.blocks.get((at / BLOCK) as usize)?.load(Ordering::Acquire);
         if word == 0 {
-            return self.find_large(at);
+            return None;
         }
         let class = (word >> LOCATION_BITS) as u8 - 1;
         let index = ALL[usize::from(class)].index_at(at % BLOCK)?;
-        Some(Place { cells: self.cells(word), class, index })
+        Some(Place { chunks: self, location: location_of(word), class, index })
     }
 
     #[cold]
     fn find_large(&self, at: u64) -> Option<Place<'_>> {
         let page = u32::try_from(at / PAGE).ok().filter(|_| at.is_multiple_of(PAGE))?;
-        Some(Place { cells: self.run(page)?, class: LARGE, index: 0 })
+        let location = *self.lock_large().get(&page)?;
+        Some(Place { chunks: self, location, class: LARGE, index: 0 })
     }
 
     #[inline(always)]
+    fn piece(&self, location: u64) -> &Piece {
+        self.arena[(location / PIECE_WORDS) as usize % PIECES].get().expect("cells that were made")
+    }
+
     fn cells(&self, location: u64) -> Cells<'_> {
-        let location = location & ((1 << LOCATION_BITS) - 1);
-        let chunk = self.arena[(location / CHUNK_WORDS) as usize].get().expect("cells that were made");
-        Cells(&chunk[(location % CHUNK_WORDS) as usize..])
+        Cells(&self.piece(location)[(location % PIECE_WORDS) as usize..])
+    }
+
+    /// The slot there.
+    #[inline(always)]
+    pub(crate) fn slot(&self, at: SlotAt) -> &AtomicU32 {
+        &self.piece(at.0)[(at.0 % PIECE_WORDS) as usize]
     }
 
     /// The class of the block, and its cells, if it is cut.
     pub(crate) fn block(&self, block: u32) -> Option<(u8, Cells<'_>)> {
         let word = self.blocks.get(block as usize)?.load(Ordering::Acquire);
-        (word != 0).then(|| ((word >> LOCATION_BITS) as u8 - 1, self.cells(word)))
+        (word != 0).then(|| ((word >> LOCATION_BITS) as u8 - 1, self.cells(location_of(word))))
     }
 
     /// The cells of the run that begins at this page.
@@ -132,17 +160,19 @@ impl Chunks {
         // Blocks in use are few of those that there can be: the table ends where the longest space does.
         let blocks = self.last_block.load(Ordering::Acquire);
         for block in 0..=blocks {
-            if let Some((class, cells)) = self.block(block) {
+            let word = self.blocks[block as usize].load(Ordering::Acquire);
+            if word != 0 {
+                let (class, location) = ((word >> LOCATION_BITS) as u8 - 1, location_of(word));
                 let shape = ALL[usize::from(class)];
                 for index in 0..shape.count {
                     let at = u64::from(block) * BLOCK + u64::from(index) * u64::from(shape.bytes);
-                    f(at, Place { cells, class, index });
+                    f(at, Place { chunks: self, location, class, index });
                 }
             }
         }
         let runs: Vec<(u32, u64)> = self.lock_large().iter().map(|(page, cells)| (*page, *cells)).collect();
         for (page, location) in runs {
-            f(u64::from(page) * PAGE, Place { cells: self.cells(location), class: LARGE, index: 0 });
+            f(u64::from(page) * PAGE, Place { chunks: self, location, class: LARGE, index: 0 });
         }
     }
 
@@ -166,7 +196,7 @@ impl Chunks {
     pub(crate) fn uncut(&self, block: u32) {
         let word = self.blocks[block as usize].swap(0, Ordering::AcqRel);
         let class = (word >> LOCATION_BITS) as usize - 1;
-        self.lock_spare().by_class[class].push(word & ((1 << LOCATION_BITS) - 1));
+        self.lock_spare().by_class[class].push(location_of(word));
     }
 
     /// Adds a run of pages for a large chunk.
@@ -195,26 +225,42 @@ impl Chunks {
             return location;
         }
         let words = (count + HEADER) as u64;
-        if spare.next % CHUNK_WORDS + words > CHUNK_WORDS {
-            spare.next = spare.next.next_multiple_of(CHUNK_WORDS);
+        if spare.next % PIECE_WORDS + words > PIECE_WORDS {
+            spare.next = spare.next.next_multiple_of(PIECE_WORDS);
         }
         let location = spare.next;
         spare.next += words;
-        self.arena[(location / CHUNK_WORDS) as usize]
-            .get_or_init(|| bytemuck::zeroed_slice_box(CHUNK_WORDS as usize));
+        self.arena[(location / PIECE_WORDS) as usize].get_or_init(bytemuck::zeroed_box);
         location
     }
 }
 
 impl<'a> Place<'a> {
     /// Who has the chunk.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn slot(&self) -> &'a AtomicU32 {
-        &self.cells.0[HEADER + self.index as usize]
+        self.chunks.slot(self.slot_at())
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot_at(&self) -> SlotAt {
+        SlotAt(self.location + HEADER as u64 + u64::from(self.index))
+    }
+
+    /// Holds the chunk's record, if it is at `position`; otherwise says what the slot says.
+    #[inline(always)]
+    pub(crate) fn hold(&self, position: u32) -> Result<(), u32> {
+        let held = position | HELD;
+        self.slot().compare_exchange(position, held, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+
+    /// The slot of another chunk of the same block.
+    pub(crate) fn sibling(&self, index: u32) -> SlotAt {
+        Self { index, ..*self }.slot_at()
     }
 
     pub(crate) fn cells(&self) -> Cells<'a> {
-        self.cells
+        self.chunks.cells(self.location)
     }
 
     pub(crate) fn index(&self) -> u32 {
@@ -225,7 +271,7 @@ impl<'a> Place<'a> {
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         if self.class == LARGE {
-            return u64::from(self.cells.pages()) * PAGE;
+            return u64::from(self.cells().pages()) * PAGE;
         }
         ALL[usize::from(self.class)].bytes.into()
     }
@@ -302,7 +348,7 @@ impl<'a> Cells<'a> {
     /// Gives a slot back, and says how many are free now. Under the lock of the class.
     pub(crate) fn give(&self, count: u32, index: u32) -> u32 {
         let free = self.free_count(count) + 1;
-        self.0[HEADER + index as usize].store(FREE, Ordering::Relaxed);
+        self.0[HEADER + index as usize].store(FREE, Ordering::Release);
         self.0[FREE_COUNT].store(free, Ordering::Relaxed);
         self.0[CURSOR].fetch_min(index, Ordering::Relaxed);
         free

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use wattkeep_persist::Space;
 
-use crate::cache::Cache;
-use crate::chunks::{CACHED, CAPACITY, Chunks, FREE, Place};
+use crate::cache::{Cache, Ready};
+use crate::chunks::{CACHED, CAPACITY, Chunks, FREE, HELD, Place};
 use crate::classes::{ALL, CLASSES, LARGE};
 use crate::error::{HeapError, Quick};
 use crate::layout::{BLOCK, BLOCK_PAGES, PAGE};
-use crate::log::{Log, Position};
+use crate::log::{Log, OpenSegment, Position};
 use crate::pages::Pages;
 use crate::publish::Lane;
 use crate::record::{LANES_MAX, RUN_PAGES_MAX, Record};
@@ -84,43 +84,43 @@ impl Core {
     }
 
     /// The chunk at `at`, or who is to blame.
-    #[inline(always)]
     pub(crate) fn find(&self, at: u64) -> Quick<Place<'_>> {
         self.chunks.find(at).ok_or_else(|| Box::new(foreign(at)))
     }
 
     /// A free chunk of the class, marked as cached.
-    #[inline]
-    pub(crate) fn take_chunk(&self, cache: &mut Cache, class: u8) -> Quick<u64> {
-        match cache.bins[usize::from(class)].pop() {
-            Some(at) => Ok(at),
-            None => self.refill(cache, class),
+    #[inline(always)]
+    pub(crate) fn take_chunk(&self, cache: &mut Cache, class: u8) -> Quick<Ready> {
+        loop {
+            match cache.bins[usize::from(class)].pop() {
+                Some(ready) => return Ok(ready),
+                None => self.refill(cache, class)?,
+            }
         }
     }
 
     #[cold]
-    fn refill(&self, cache: &mut Cache, class: u8) -> Quick<u64> {
-        loop {
-            let chunks = &mut cache.bins[usize::from(class)];
-            self.take_batch(class, chunks);
-            if let Some(at) = chunks.pop() {
-                return Ok(at);
-            }
+    fn refill(&self, cache: &mut Cache, class: u8) -> Quick<()> {
+        self.take_batch(class, &mut cache.bins[usize::from(class)]);
+        if cache.bins[usize::from(class)].is_empty() {
             self.add_block(cache, class)?;
         }
+        Ok(())
     }
 
     /// Fills `chunks` from the lowest block that has free ones, the lowest last.
-    fn take_batch(&self, class: u8, chunks: &mut Vec<u64>) {
+    fn take_batch(&self, class: u8, chunks: &mut Vec<Ready>) {
         let shape = ALL[usize::from(class)];
         let mut bin = self.lock_bin(class);
         while chunks.is_empty()
             && let Some(&block) = bin.partial.first()
         {
-            let (_, cells) = self.chunks.block(block).expect("a block of a bin is cut");
             let start = u64::from(block) * BLOCK;
+            let first = self.chunks.find(start).expect("a block of a bin is cut");
+            let cells = first.cells();
             cells.take(shape.count, shape.batch(), |index| {
-                chunks.push(start + u64::from(index) * u64::from(shape.bytes));
+                let at = start + u64::from(index) * u64::from(shape.bytes);
+                chunks.push(Ready { at, slot: first.sibling(index) });
             });
             if cells.free_count(shape.count) == 0 {
                 bin.partial.remove(&block);
@@ -226,15 +226,32 @@ impl Core {
         }
     }
 
-    /// Gives cached chunks of one class back.
-    pub(crate) fn give_chunks(&self, class: u8, chunks: impl Iterator<Item = u64>) {
+    /// Gives cached chunks of one class back, and the slots of the log that they keep.
+    pub(crate) fn give_chunks(
+        &self,
+        segment: &mut Option<OpenSegment>,
+        class: u8,
+        chunks: impl Iterator<Item = Ready>,
+    ) {
         let count = ALL[usize::from(class)].count;
         let mut bin = self.lock_bin(class);
-        for at in chunks {
-            let place = self.chunks.find(at).expect("a cached chunk's block is cut");
+        for ready in chunks {
+            let place = self.chunks.find(ready.at).expect("a cached chunk's block is cut");
+            let state = place.slot().load(Ordering::Relaxed);
             if place.cells().give(count, place.index()) == 1 {
-                bin.partial.insert((at / BLOCK) as u32);
+                bin.partial.insert((ready.at / BLOCK) as u32);
             }
+            self.leave_slot(segment, state);
+        }
+    }
+
+    /// A chunk, whose own slot said `state` until now, keeps its slot of the log no longer.
+    pub(crate) fn leave_slot(&self, segment: &mut Option<OpenSegment>, state: u32) {
+        let position = Position(state & !HELD);
+        match segment {
+            _ if state & HELD == 0 => {}
+            Some(segment) if segment.index == position.segment() => segment.fill_later(position),
+            _ => self.log.count_pad(position),
         }
     }
 

@@ -4,21 +4,24 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::cache::Cache;
-use crate::chunks::{CACHED, CAPACITY, FREE, POSITION_MIN, PUBLISHING, Place, RESERVED};
+use crate::cache::{Cache, Ready};
+use crate::chunks::{CACHED, CAPACITY, FREE, HELD, POSITION_MIN, Place, RESERVED};
 use crate::classes::LARGE;
 use crate::core::Core;
 use crate::error::{HeapError, Quick};
 use crate::log::{OpenSegment, Position};
 use crate::record::Record;
 
+/// Whether a slot with this state is that of an object, and nobody is about to change that.
+#[inline(always)]
+pub(crate) fn is_position(state: u32) -> bool {
+    (POSITION_MIN..HELD).contains(&state)
+}
+
 /// Where the record of an allocated chunk is, or why it is none.
 #[inline]
 pub(crate) fn allocated(state: u32, at: u64) -> Quick<Position> {
-    if (POSITION_MIN..PUBLISHING).contains(&state) {
-        return Ok(Position(state));
-    }
-    Err(Box::new(blame(state, at)))
+    if is_position(state) { Ok(Position(state)) } else { Err(Box::new(blame(state, at))) }
 }
 
 #[cold]
@@ -26,9 +29,7 @@ pub(crate) fn blame(state: u32, at: u64) -> HeapError {
     match state {
         RESERVED => HeapError::WrongOwner { at, owner: "a transaction that has not published it" },
         CAPACITY => HeapError::WrongOwner { at, owner: "volatile capacity" },
-        _ if (POSITION_MIN..PUBLISHING).contains(&state) => {
-            HeapError::WrongOwner { at, owner: "whoever allocated it durably" }
-        }
+        _ if is_position(state) => HeapError::WrongOwner { at, owner: "whoever allocated it durably" },
         _ => HeapError::DoubleFree { at },
     }
 }
@@ -39,68 +40,104 @@ fn claim(slot: &AtomicU32, from: u32, to: u32) -> bool {
 }
 
 impl Core {
+    /// What the slot says when nobody is moving the chunk's record.
+    pub(crate) fn settled(&self, place: Place<'_>) -> u32 {
+        loop {
+            let state = place.slot().load(Ordering::Acquire);
+            if state & HELD == 0 {
+                return state;
+            }
+            // Whoever moves the record has the stripe until the slot says where it is.
+            let _moved = self.log.stripe(Position(state & !HELD).segment());
+            if place.slot().load(Ordering::Acquire) == state {
+                return state;
+            }
+        }
+    }
+
     /// Frees an allocated object; durable on return.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free(&self, cache: &mut Cache, at: u64) -> Quick<()> {
+        let Some(place) = self.chunks.find_small(at).filter(|_| !self.guard) else {
+            return self.free_rarely(cache, at);
+        };
+        let slot = place.slot();
+        let position = Position(slot.load(Ordering::Acquire));
+        if !is_position(position.0)
+            || !self.is_overwritten(cache, position)
+            || !claim(slot, position.0, position.0 | HELD)
+        {
+            return self.free_elsewhere(cache, at);
+        }
+        self.overwrite_held(at, slot, position)?;
+        cache.keep(self, place.class, Ready::new(at, place));
+        Ok(())
+    }
+
+    /// A record that is freed is overwritten where it is, while the log is short, and in the segment that this
+    /// thread writes to.
+    #[inline(always)]
+    fn is_overwritten(&self, cache: &Cache, position: Position) -> bool {
+        self.log.frees_in_place() || cache.segment.as_ref().is_some_and(|own| own.index == position.segment())
+    }
+
+    /// Overwrites the record of a chunk that is held. The chunk keeps the slot for its next record.
+    #[inline(always)]
+    fn overwrite_held(&self, at: u64, slot: &AtomicU32, position: Position) -> Quick<()> {
+        let refused = self.log.overwrite(position, Record::Pad { was: at });
+        if refused.is_err() {
+            self.restore_held(at, slot, position);
+        }
+        refused
+    }
+
+    #[cold]
+    fn restore_held(&self, at: u64, slot: &AtomicU32, position: Position) {
+        // The first error is the one to report.
+        let _ = self.log.overwrite(position, Record::Alloc { at });
+        slot.store(position.0, Ordering::Release);
+    }
+
+    #[cold]
+    fn free_rarely(&self, cache: &mut Cache, at: u64) -> Quick<()> {
         let place = self.find(at)?;
         if self.guard {
             self.check_guard(at, place)?;
         }
-        if place.class == LARGE {
-            return self.free_large(cache, at);
-        }
-        let slot = place.slot();
+        if place.class == LARGE { self.free_large(cache, at) } else { self.free_elsewhere(cache, at) }
+    }
+
+    /// Where there is room, another record excludes it, next to what this thread wrote last: so frees all over a
+    /// long log make few of its pages dirty.
+    #[inline(never)]
+    fn free_elsewhere(&self, cache: &mut Cache, at: u64) -> Quick<()> {
+        let place = self.find(at)?;
+        allocated(self.settled(place), at)?;
         // Making room may compact: the record's place is looked at behind it.
-        let room = cache.room(self);
-        let position = allocated(slot.load(Ordering::Acquire), at)?;
-        let segment = match room {
-            Ok(segment) if position.segment() == segment.index => segment,
-            Err(error) if !matches!(*error, HeapError::OutOfSpace { .. }) => return Err(error),
-            _ => {
-                self.free_elsewhere(cache, slot, at)?;
-                cache.keep(self, place.class, at);
-                return Ok(());
+        let has_room = match cache.room(self) {
+            Ok(_) => true,
+            Err(error) if matches!(*error, HeapError::OutOfSpace { .. }) => false,
+            Err(error) => return Err(error),
+        };
+        let position = loop {
+            let position = allocated(self.settled(place), at)?;
+            if place.hold(position.0).is_ok() {
+                break position;
             }
         };
-        if claim(slot, position.0, CACHED) {
-            if let Err(refused) = segment.erase(&self.space, position) {
-                slot.store(position.0, Ordering::Release);
-                return Err(refused.into());
+        let in_place = !has_room || self.is_overwritten(cache, position);
+        match cache.segment.as_mut().filter(|_| !in_place) {
+            None => self.overwrite_held(at, place.slot(), position)?,
+            Some(segment) => {
+                if let Err(refused) = segment.write(&self.space, self.log.exclusion(position)) {
+                    place.slot().store(position.0, Ordering::Release);
+                    return Err(refused.into());
+                }
+                self.log.count_dead(position);
+                place.slot().store(CACHED, Ordering::Release);
             }
-        } else {
-            return Err(Box::new(HeapError::DoubleFree { at }));
         }
-        cache.keep(self, place.class, at);
-        Ok(())
-    }
-
-    /// Its record lies in a segment that others may compact. Where there is room, another record excludes it,
-    /// next to what this thread wrote last; otherwise it is overwritten where it is.
-    fn free_elsewhere(&self, cache: &mut Cache, slot: &AtomicU32, at: u64) -> Quick<()> {
-        let segment =
-            cache.segment.as_mut().filter(|segment| segment.has_room(1) && !self.log.frees_in_place());
-        let segment = &mut { segment };
-        loop {
-            let position = allocated(slot.load(Ordering::Acquire), at)?;
-            let _stripe = self.log.stripe(position.segment());
-            if !claim(slot, position.0, CACHED) {
-                continue;
-            }
-            let excluded = match segment {
-                Some(segment) => self.exclude_at(segment, position),
-                None => self.log.erase(position).map_err(Box::new),
-            };
-            if excluded.is_err() {
-                slot.store(position.0, Ordering::Release);
-            }
-            return excluded;
-        }
-    }
-
-    /// Appends what excludes a record. Under the stripe of its segment.
-    fn exclude_at(&self, segment: &mut OpenSegment, position: Position) -> Quick<()> {
-        segment.write(&self.space, self.log.exclusion(position))?;
-        self.log.count_dead(position);
+        cache.keep(self, place.class, Ready::new(at, place));
         Ok(())
     }
 
@@ -116,7 +153,7 @@ impl Core {
         let place = self.find(at)?;
         let (slot, run) = (place.slot(), place.cells().run());
         loop {
-            let position = allocated(slot.load(Ordering::Acquire), at)?;
+            let position = allocated(self.settled(place), at)?;
             let run = Position(run.load(Ordering::Acquire));
             let _stripes = self.log.stripes([position.segment(), run.segment()]);
             if place.cells().run().load(Ordering::Acquire) != run.0 || !claim(slot, position.0, CACHED) {
@@ -124,7 +161,7 @@ impl Core {
             }
             let excluded = match segment {
                 Some(segment) => self.exclude_pair(segment, [position, run]),
-                None => self.log.erase(position).and_then(|()| self.log.erase(run)).map_err(Box::new),
+                None => self.log.erase(position).and_then(|()| self.log.erase(run)),
             };
             if let Err(error) = excluded {
                 slot.store(position.0, Ordering::Release);
@@ -157,14 +194,15 @@ impl Core {
         if place.class == LARGE {
             return self.give_up_run(cache, at, place);
         }
-        cache.keep(self, place.class, at);
+        cache.keep(self, place.class, Ready::new(at, place));
         Ok(())
     }
 
     /// The guard word of the object is what it was.
     pub(crate) fn check_guard(&self, at: u64, place: Place<'_>) -> Result<(), HeapError> {
-        let state = place.slot().load(Ordering::Acquire);
-        if state >= POSITION_MIN && self.space.load(self.guard_at(at, place))? != self.guard_word(at) {
+        if is_position(self.settled(place))
+            && self.space.load(self.guard_at(at, place))? != self.guard_word(at)
+        {
             return Err(HeapError::Overrun { at });
         }
         Ok(())
@@ -179,15 +217,47 @@ impl Core {
     }
 
     /// Writes what says that the chunk is allocated, and marks it so. Durable on return.
-    #[inline]
-    pub(crate) fn enter(&self, cache: &mut Cache, at: u64, place: Place<'_>) -> Quick<()> {
+    #[inline(always)]
+    pub(crate) fn enter(&self, cache: &mut Cache, ready: Ready) -> Quick<()> {
+        let slot = self.chunks.slot(ready.slot);
+        let state = slot.load(Ordering::Relaxed);
+        if state & HELD == 0 || self.guard {
+            return self.enter_rarely(cache, ready);
+        }
+        let position = Position(state & !HELD);
+        self.reenter(ready.at, position)?;
+        slot.store(position.0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes the record of a chunk that kept the slot of the one before.
+    #[inline(always)]
+    fn reenter(&self, at: u64, position: Position) -> Quick<()> {
+        let refused = self.log.overwrite(position, Record::Alloc { at });
+        if refused.is_err() {
+            // The first error is the one to report.
+            let _ = self.log.overwrite(position, Record::Pad { was: at });
+        }
+        refused
+    }
+
+    #[inline(never)]
+    fn enter_rarely(&self, cache: &mut Cache, ready: Ready) -> Quick<()> {
+        let slot = self.chunks.slot(ready.slot);
         if self.guard {
-            self.write_guard(at, place)?;
+            self.write_guard(ready.at, self.find(ready.at)?)?;
             // Else the record may be durable without it, and the object counts as overrun.
             self.space.fence();
         }
-        let position = cache.room(self)?.write(&self.space, Record::Alloc { at })?;
-        place.slot().store(position.0, Ordering::Release);
+        let state = slot.load(Ordering::Relaxed);
+        let position = Position(state & !HELD);
+        let position = if state & HELD != 0 {
+            self.reenter(ready.at, position)?;
+            position
+        } else {
+            cache.room(self)?.write(&self.space, Record::Alloc { at: ready.at })?
+        };
+        slot.store(position.0, Ordering::Release);
         Ok(())
     }
 
@@ -196,14 +266,6 @@ impl Core {
         let guard = self.guard_at(at, place);
         self.space.store(guard, self.guard_word(at))?;
         Ok(self.space.flush(guard, 8)?)
-    }
-
-    /// Undoes what came before a failed [`Self::enter`].
-    #[cold]
-    pub(crate) fn leave(&self, cache: &mut Cache, at: u64, place: Place<'_>) {
-        place.slot().store(CACHED, Ordering::Release);
-        // The first error is the one to report. A run whose record stays is found at the next open.
-        let _ = self.recycle(cache, at, place);
     }
 }
 

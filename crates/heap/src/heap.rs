@@ -3,14 +3,16 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use wattkeep_persist::Space;
 
-use crate::cache::{self, Cache};
-use crate::chunks::{CACHED, CAPACITY, POSITION_MIN, RESERVED};
+use crate::cache::{self, Cache, Ready};
+use crate::chunks::{CACHED, CAPACITY, HELD, RESERVED};
 use crate::classes::{class_aligned, class_of};
 use crate::core::Core;
 use crate::error::{HeapError, Quick};
+use crate::free::is_position;
 use crate::layout::{LOG_AREA_AT, PAGE};
 use crate::open;
 use crate::options::Options;
@@ -74,7 +76,7 @@ impl Heap {
     }
 
     #[inline]
-    fn with<R>(&self, f: impl FnOnce(&Core, &mut Cache) -> R) -> R {
+    fn with<R>(&self, f: impl Fn(&Core, &mut Cache) -> R) -> R {
         cache::with(&self.core, |cache| f(&self.core, cache))
     }
 
@@ -129,8 +131,8 @@ impl Heap {
     /// It is none.
     pub fn usable_size(&self, at: u64) -> Result<u64, HeapError> {
         let place = self.core.find(at)?;
-        let state = place.slot().load(std::sync::atomic::Ordering::Acquire);
-        if state <= CACHED {
+        let state = self.core.settled(place);
+        if state <= CACHED || state & HELD != 0 {
             return Err(HeapError::DoubleFree { at });
         }
         Ok(place.bytes() - if self.core.guard { 8 } else { 0 })
@@ -143,8 +145,7 @@ impl Heap {
     /// As [`Self::alloc`] and [`Self::free`]; the object stays what it was.
     pub fn resize(&self, at: u64, bytes: u64) -> Result<u64, HeapError> {
         let place = self.core.find(at)?;
-        let state = place.slot().load(std::sync::atomic::Ordering::Acquire);
-        crate::free::allocated(state, at)?;
+        crate::free::allocated(self.core.settled(place), at)?;
         let usable = self.usable_size(at)?;
         // It stays unless it is too small, or would waste more than half.
         if bytes <= usable && (bytes >= usable / 2 || usable <= 64) {
@@ -280,37 +281,40 @@ impl Heap {
 
     /// Whether an object is allocated durably at `at`.
     pub fn is_allocated(&self, at: u64) -> bool {
-        let place = self.core.chunks.find(at);
-        place.is_some_and(|place| place.slot().load(std::sync::atomic::Ordering::Acquire) >= POSITION_MIN)
+        self.core.chunks.find(at).is_some_and(|place| is_position(self.core.settled(place)))
     }
 }
 
 impl Core {
-    #[inline]
+    #[inline(always)]
     fn alloc_chunk(&self, cache: &mut Cache, class: u8) -> Quick<u64> {
-        let at = self.take_chunk(cache, class)?;
-        let place = self.find(at)?;
-        if let Err(error) = self.enter(cache, at, place) {
-            self.leave(cache, at, place);
+        let ready = self.take_chunk(cache, class)?;
+        if let Err(error) = self.enter(cache, ready) {
+            cache.keep(self, class, ready);
             return Err(error);
         }
-        Ok(at)
+        Ok(ready.at)
     }
 
     fn alloc_run(&self, cache: &mut Cache, bytes: u64, align: u64) -> Result<u64, HeapError> {
         let at = self.add_run(cache, bytes, align, CACHED)?;
         let place = self.find(at)?;
-        if let Err(error) = self.enter(cache, at, place) {
-            self.leave(cache, at, place);
+        let ready = Ready::new(at, place);
+        if let Err(error) = self.enter(cache, ready) {
+            // The first error is the one to report. A run whose record stays is found at the next open.
+            let _ = self.give_up_run(cache, at, place);
             return Err(*error);
         }
         Ok(at)
     }
 
     fn take_chunk_as(&self, cache: &mut Cache, class: u8, state: u32) -> Quick<u64> {
-        let at = self.take_chunk(cache, class)?;
-        self.find(at)?.slot().store(state, std::sync::atomic::Ordering::Release);
-        Ok(at)
+        let ready = self.take_chunk(cache, class)?;
+        let slot = self.chunks.slot(ready.slot);
+        let kept = slot.load(Ordering::Relaxed);
+        slot.store(state, Ordering::Release);
+        self.leave_slot(&mut cache.segment, kept);
+        Ok(ready.at)
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use wattkeep_persist::mutant;
 
-use crate::cache::Cache;
-use crate::chunks::{CACHED, POSITION_MIN, PUBLISHING, Place, RESERVED, UNRETIRED};
+use crate::cache::{Cache, Ready};
+use crate::chunks::{CACHED, POSITION_MIN, Place, RESERVED, UNRETIRED};
 use crate::classes::LARGE;
 use crate::core::Core;
 use crate::error::HeapError;
@@ -111,7 +111,7 @@ impl Core {
             }
             for segment in held {
                 // The group counts. A segment that cannot be read stays as it is until the next open tells.
-                let _ = self.log.give_back(segment);
+                let _ = self.log.give_back(&self.chunks, segment);
             }
             Ok(())
         });
@@ -157,7 +157,7 @@ impl Core {
             if self.guard {
                 self.check_guard(at, place)?;
             }
-            let position = self.mark_publishing(place, at)?;
+            let position = self.hold(place, at)?;
             let run = (place.class == LARGE).then(|| self.hold_run(place));
             group.freed.push(Freed { place, position, run });
         }
@@ -175,18 +175,11 @@ impl Core {
         }
     }
 
-    /// Marks a chunk so that nobody frees it and its record is not moved.
-    fn mark_publishing(&self, place: Place<'_>, at: u64) -> Result<Position, HeapError> {
+    /// Holds a chunk so that nobody frees it and its record is not moved.
+    fn hold(&self, place: Place<'_>, at: u64) -> Result<Position, HeapError> {
         loop {
-            let position = allocated(place.slot().load(Ordering::Acquire), at)?;
-            let _stripe = self.log.stripe(position.segment());
-            let marked = place.slot().compare_exchange(
-                position.0,
-                position.0 | PUBLISHING,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-            if marked.is_ok() {
+            let position = allocated(self.settled(place), at)?;
+            if place.hold(position.0).is_ok() {
                 return Ok(position);
             }
         }
@@ -237,7 +230,6 @@ impl Core {
         }
         for freed in &group.freed {
             for position in [Some(freed.position), freed.run].into_iter().flatten() {
-                let _stripe = self.log.stripe(position.segment());
                 self.log.count_dead(position);
             }
             freed.place.slot().store(UNRETIRED, Ordering::Release);
@@ -259,7 +251,7 @@ impl Core {
                 if place.class == LARGE {
                     self.drop_run(at, place.cells().pages());
                 } else {
-                    cache.keep(self, place.class, at);
+                    cache.keep(self, place.class, Ready::new(at, place));
                 }
             }
         }

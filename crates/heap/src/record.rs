@@ -42,7 +42,10 @@ pub(crate) const LANES_MAX: u32 = 1 << (PAYLOAD_BITS - TID_BITS);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     /// Nothing: room that may be used again.
-    Pad,
+    Pad {
+        /// The chunk whose record it was; 0: it was none's.
+        was: u64,
+    },
     /// First level: a chunk at this offset is allocated.
     Alloc {
         /// Offset in the space, a multiple of 16.
@@ -129,6 +132,12 @@ pub(crate) fn phase_of(word: u64) -> bool {
     word >> PHASE_SHIFT & 1 == 1
 }
 
+/// The chunk whose record was in this room; for a word that was checked before.
+#[inline]
+pub(crate) fn padded(word: u64) -> Option<u64> {
+    (word & KIND_MASK == 1).then_some((word & !(0xff << CHECK_SHIFT)) >> PAYLOAD_SHIFT << 4)
+}
+
 /// Whether the word is of the kind that excludes another; for a word that was checked before.
 #[inline]
 pub(crate) fn is_exclusion(word: u64) -> bool {
@@ -140,7 +149,7 @@ impl Record {
     #[inline]
     pub(crate) fn encode(self, grouped: bool, phase: bool) -> u64 {
         let (kind, payload) = match self {
-            Self::Pad => (1, 0),
+            Self::Pad { was } => (1, was >> 4),
             Self::Alloc { at } => (2, at >> 4),
             Self::Exclude { seq, slot } => (3, seq << SLOT_BITS | u64::from(slot)),
             Self::Slab { block, class } => (4, u64::from(block) << 8 | u64::from(class)),
@@ -169,7 +178,7 @@ impl Word {
         let payload = low >> PAYLOAD_SHIFT;
         let run = || ((payload >> PAGES_BITS) as u32, (payload & u64::from(RUN_PAGES_MAX)) as u32);
         let record = match low & KIND_MASK {
-            1 => Record::Pad,
+            1 => Record::Pad { was: payload << 4 },
             2 => Record::Alloc { at: payload << 4 },
             3 => {
                 Record::Exclude { seq: payload >> SLOT_BITS, slot: (payload & ((1 << SLOT_BITS) - 1)) as u32 }
@@ -192,8 +201,9 @@ impl Word {
 mod tests {
     use super::*;
 
-    const ALL: [Record; 11] = [
-        Record::Pad,
+    const ALL: [Record; 12] = [
+        Record::Pad { was: 0 },
+        Record::Pad { was: 0x12_3456_7890 },
         Record::Alloc { at: 0x12_3456_7890 },
         Record::Exclude { seq: (1 << SEQ_BITS) - 1, slot: 511 },
         Record::Slab { block: 0xff_ffff, class: 35 },

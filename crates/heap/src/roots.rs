@@ -8,6 +8,7 @@ use std::sync::MutexGuard;
 
 use wattkeep_persist::Ptr;
 
+use crate::cache::Ready;
 use crate::core::Core;
 use crate::error::HeapError;
 use crate::heap::Heap;
@@ -86,9 +87,8 @@ impl Core {
             let word = self.space.load(at)?;
             if word & PENDING != 0 {
                 let object = word & !PENDING;
-                let linked = self.chunks.find(object).is_some_and(|place| {
-                    place.slot().load(std::sync::atomic::Ordering::Acquire) >= crate::chunks::POSITION_MIN
-                });
+                let place = self.chunks.find(object);
+                let linked = place.is_some_and(|place| crate::free::is_position(self.settled(place)));
                 self.space.store(at, if linked { object } else { 0 })?;
                 self.space.persist(at, 8)?;
             }
@@ -206,6 +206,8 @@ impl Heap {
 
     /// A reservation becomes an allocation.
     fn commit(&self, at: u64) -> Result<(), HeapError> {
-        Ok(crate::cache::with(&self.core, |cache| self.core.enter(cache, at, self.core.find(at)?))?)
+        Ok(crate::cache::with(&self.core, |cache| {
+            self.core.enter(cache, Ready::new(at, self.core.find(at)?))
+        })?)
     }
 }

@@ -75,6 +75,55 @@ fn threads_that_share_a_heap_never_share_an_object() {
     assert_same(&reopened(&heap), &live);
 }
 
+/// A freed object keeps the slot of its record while a thread has it at hand. Another thread that fills the gaps
+/// of that segment leaves the slot alone: else one of two objects would be gone after a restart.
+#[test]
+fn a_slot_that_a_freed_object_keeps_is_not_filled() {
+    const SEGMENT: usize = 504;
+    let heap = heap(16 << 20);
+    let mut live: Vec<u64> = (0..4 * SEGMENT).map(|_| heap.alloc(64).expect("room")).collect();
+    // The first of them go back to all threads, and the last ones stay with this one.
+    live.drain(..SEGMENT * 3 / 4).for_each(|at| heap.free(at).expect("an object"));
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| (0..SEGMENT).map(|_| heap.alloc(64).expect("room")).collect::<Vec<_>>());
+        live.extend(others.join().expect("no panic"));
+    });
+    live.extend((0..SEGMENT / 2).map(|_| heap.alloc(64).expect("room")));
+    assert!(heap.check(None).expect("readable").is_clean());
+    assert_same(&reopened(&heap), &live);
+    assert_same(&heap, &live);
+}
+
+/// Objects that many threads free at once: each is freed by one of them, the others are told.
+#[test]
+fn of_threads_that_free_an_object_one_does() {
+    const OBJECTS: usize = if cfg!(miri) { 50 } else { 20_000 };
+    for many in [OBJECTS / 20, OBJECTS] {
+        let heap = heap(16 << 20);
+        let objects: Vec<u64> = (0..many).map(|_| heap.alloc(64).expect("room")).collect();
+        let barrier = Barrier::new(3);
+        let freed: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        let free = |at: &&u64| match heap.free(**at) {
+                            Ok(()) => true,
+                            Err(HeapError::DoubleFree { .. }) => false,
+                            Err(error) => panic!("{error}"),
+                        };
+                        objects.iter().filter(free).count()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        });
+        assert_eq!(freed, many);
+        let report = heap.check(None).expect("readable");
+        assert!(report.is_clean() && report.objects == 0, "{report}");
+    }
+}
+
 #[test]
 fn a_full_heap_says_so_and_goes_on_when_something_is_freed() {
     let heap = Heap::create(space(1 << 20), &small()).expect("room for a heap");

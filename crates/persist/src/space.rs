@@ -76,6 +76,8 @@ pub struct Space {
     announces: bool,
     /// Something watches or counts: looked at once a store.
     watched: bool,
+    /// A store needs nothing else to be durable, and nobody watches.
+    plain: bool,
     counts: bool,
     counters: Counters,
     witness: Option<Arc<dyn Witness>>,
@@ -104,6 +106,7 @@ impl Space {
             domain,
             announces: backing.announces(),
             watched: false,
+            plain: domain == Domain::Battery && !backing.announces(),
             counts: false,
             counters: Counters::default(),
             witness: None,
@@ -113,13 +116,13 @@ impl Space {
 
     /// Counts lines, fences and bytes from now on.
     pub fn counting(mut self) -> Self {
-        (self.counts, self.watched) = (true, true);
+        (self.counts, self.watched, self.plain) = (true, true, false);
         self
     }
 
     /// Shows every store, flush, fence and load to `witness`.
     pub fn watched_by(mut self, witness: Arc<dyn Witness>) -> Self {
-        (self.witness, self.watched) = (Some(witness), true);
+        (self.witness, self.watched, self.plain) = (Some(witness), true, false);
         self
     }
 
@@ -251,6 +254,21 @@ impl Space {
     #[inline]
     pub fn store(&self, at: usize, word: u64) -> Result<(), Refused> {
         self.window(at, WORD)?.store(at, word)
+    }
+
+    /// Stores the word at `at`, if that is all that it takes to make it durable: then it is. `false`: nothing
+    /// was done. For whoever stores a word often: [`Self::store`], [`Self::flush`] and [`Self::fence`] do
+    /// the same in every space.
+    #[inline(always)]
+    pub fn store_if_plain(&self, at: usize, word: u64) -> bool {
+        let inside = self.len().checked_sub(WORD).is_some_and(|last| at <= last);
+        let does = self.plain && inside && at.is_multiple_of(WORD);
+        if does {
+            // SAFETY: 1: checked above, a word.
+            unsafe { words::store(self.start.add(at), word) };
+            compiler_fence(Ordering::SeqCst);
+        }
+        does
     }
 
     /// Stores the value at `at`.

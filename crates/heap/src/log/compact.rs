@@ -2,15 +2,15 @@
 //!
 //! The copies are a group that counts once the segment is gone, so the one store that retires its header moves
 //! all of them at once: a cut leaves the old records or the new ones. One segment takes some microseconds,
-//! under its stripe: whoever frees one of its objects meanwhile waits that long.
+//! under its stripe, and its records are held: whoever frees one of its objects meanwhile waits that long.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use wattkeep_persist::mutant;
 
 use super::shelf::Shelf;
 use super::{Log, OpenSegment, Position, SLOT_FIRST, SLOTS};
-use crate::chunks::{Chunks, FREE, PUBLISHING, Place};
+use crate::chunks::{Chunks, HELD, Place};
 use crate::error::HeapError;
 use crate::record::{Record, Word, phase_of};
 
@@ -20,13 +20,13 @@ const LIVE_MAX: usize = (SLOTS - SLOT_FIRST) as usize * 3 / 4;
 /// Segments looked at for one that is wanted.
 const TRIES_MAX: usize = 8;
 /// The same when the space is full.
-const FORCED_TRIES_MAX: usize = 64;
+const FORCED_TRIES_MAX: usize = 256;
 
 /// What came of a try.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Freed,
-    /// Too much of it counts, or a transaction holds it.
+    /// Too much of it counts, or somebody holds a record of it.
     Later,
 }
 
@@ -37,9 +37,37 @@ struct Live<'a> {
 }
 
 enum Owner<'a> {
-    Chunk(Place<'a>),
-    Run(&'a std::sync::atomic::AtomicU32),
+    /// Held, and where the record was.
+    Chunk(Place<'a>, Position),
+    Run(&'a AtomicU32),
     Nobody,
+}
+
+/// The records of a segment that still count. Their chunks are held until this is dropped.
+#[derive(Default)]
+struct Victim<'a>(Vec<Live<'a>>);
+
+impl Victim<'_> {
+    /// The records count at these positions now.
+    fn moved_to(mut self, positions: Vec<Position>) {
+        for (live, position) in std::mem::take(&mut self.0).iter().zip(positions) {
+            match &live.owner {
+                Owner::Chunk(place, _) => place.slot().store(position.0, Ordering::Release),
+                Owner::Run(run) => run.store(position.0, Ordering::Release),
+                Owner::Nobody => {}
+            }
+        }
+    }
+}
+
+impl Drop for Victim<'_> {
+    fn drop(&mut self) {
+        for live in &self.0 {
+            if let Owner::Chunk(place, position) = &live.owner {
+                place.slot().store(position.0, Ordering::Release);
+            }
+        }
+    }
 }
 
 impl Log {
@@ -103,52 +131,47 @@ impl Log {
         self.segment(victim).sealed.store(0, Ordering::Relaxed);
         let seq = self.segment(victim).seq.load(Ordering::Relaxed);
         let mut full = Vec::new();
-        let positions = self.copy(shelf, seq, &live, &mut full)?;
+        let positions = self.copy(shelf, seq, &live.0, &mut full)?;
         let header = self.space.load(self.base(victim))?;
         let phase = phase_of(header);
         self.space.store(self.base(victim), Record::Retired { seq }.encode(false, phase))?;
         self.space.persist(self.base(victim), 8)?;
-        for (live, position) in live.iter().zip(positions) {
-            match &live.owner {
-                Owner::Chunk(place) => place.slot().store(position.0, Ordering::Release),
-                Owner::Run(run) => run.store(position.0, Ordering::Release),
-                Owner::Nobody => {}
-            }
-        }
+        live.moved_to(positions);
         drop(stripe);
         shelf.compacted += 1;
         shelf.by_seq.remove(&seq);
         shelf.free.push_back((victim, phase));
         for segment in full {
-            self.put_down(shelf, segment)?;
+            self.put_down(shelf, chunks, segment)?;
         }
         Ok(Outcome::Freed)
     }
 
-    /// The records that still count, unless there are too many, or a transaction is about to exclude one.
+    /// The records that still count, unless there are too many, or somebody holds one, or a slot for one.
     fn live<'a>(
         &self,
         shelf: &Shelf,
         chunks: &'a Chunks,
         victim: u32,
         live_max: usize,
-    ) -> Result<Option<Vec<Live<'a>>>, HeapError> {
+    ) -> Result<Option<Victim<'a>>, HeapError> {
         let page = self.read_page(victim)?;
         let own = self.segment(victim).seq.load(Ordering::Relaxed);
-        let mut live = Vec::new();
+        let mut live = Victim::default();
         for slot in SLOT_FIRST..SLOTS {
             let damaged = || self.damaged("a record of the log", victim, slot);
             let word = Word::decode(page[slot as usize]).ok_or_else(damaged)?;
             let position = Position::new(victim, slot);
             let owner = match word.record {
                 Record::Alloc { at } => match chunks.find(at) {
-                    Some(place) => match place.slot().load(Ordering::Acquire) {
-                        now if now == position.0 => Owner::Chunk(place),
-                        now if now == position.0 | PUBLISHING => return Ok(None),
-                        _ => continue,
+                    Some(place) => match place.hold(position.0) {
+                        Ok(()) => Owner::Chunk(place, position),
+                        Err(now) if now == position.0 | HELD => return Ok(None),
+                        Err(_) => continue,
                     },
                     None => continue,
                 },
+                Record::Pad { was } if self.is_kept(chunks, was, position) => return Ok(None),
                 Record::Exclude { seq, .. } if seq != own && shelf.by_seq.contains_key(&seq) => Owner::Nobody,
                 Record::Slab { block, .. } => match chunks.block(block) {
                     Some((_, cells)) if cells.run().load(Ordering::Acquire) == position.0 => {
@@ -158,7 +181,9 @@ impl Log {
                 },
                 Record::Run { page, .. } => match chunks.run(page) {
                     Some(cells) if cells.run().load(Ordering::Acquire) == position.0 => {
-                        if cells.slots(1)[0].load(Ordering::Acquire) & PUBLISHING != FREE {
+                        // Its chunk's record may be in this segment, too, and held by now.
+                        let chunk = cells.slots(1)[0].load(Ordering::Acquire);
+                        if chunk & HELD != 0 && Position(chunk & !HELD).segment() != victim {
                             return Ok(None);
                         }
                         Owner::Run(cells.run())
@@ -167,8 +192,8 @@ impl Log {
                 },
                 _ => continue,
             };
-            live.push(Live { record: word.record, owner });
-            if live.len() > live_max {
+            live.0.push(Live { record: word.record, owner });
+            if live.0.len() > live_max {
                 return Ok(None);
             }
         }

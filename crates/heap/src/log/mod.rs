@@ -13,6 +13,8 @@
 //! 4. A record of a group stands behind the group's header in its line. Of a line any beginning may be durable:
 //!    so the record is never there without its header, and is never taken for one of the group before.
 //! 5. A segment that a thread holds open is not compacted; any other only under its stripe.
+//! 6. A slot that held a chunk's record, and holds nothing, is the chunk's as long as the chunk says so: its
+//!    next record is written there. Nobody else writes there, and the segment is not compacted.
 //!
 //! The modules, in the order of a record's life:
 
@@ -27,9 +29,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytemuck::Zeroable;
 use wattkeep_persist::{LINE, Refused, Space, mutant};
 
-use crate::error::HeapError;
+use crate::chunks::{Chunks, HELD};
+use crate::error::{HeapError, Quick};
 use crate::layout::PAGE;
-use crate::record::{Record, SLOT_BITS};
+use crate::record::{Record, SLOT_BITS, padded};
 use shelf::Shelf;
 
 /// Words of a segment, the header's line among them.
@@ -48,24 +51,21 @@ const _: () = assert!(SLOTS == 1 << SLOT_BITS && SLOTS.is_multiple_of(LINE_SLOTS
 
 const STRIPES: usize = 64;
 
-/// What is known of a segment.
+/// What is known of a segment. The counts say what compaction is worth, and no more: two threads that change
+/// one at once may lose a change.
 #[derive(Zeroable)]
 #[repr(C)]
 pub(crate) struct Segment {
     /// Its sequence, while it holds records.
     seq: AtomicU64,
-    /// Its page in the space.
-    page: AtomicU32,
-    /// Records in it that another one excludes. Changed under its stripe.
+    /// Records in it that another one excludes.
     dead: AtomicU32,
-    /// Records in it that were overwritten in place, and whose slots nobody knows. Changed under its stripe.
+    /// Records in it that were overwritten in place, and whose slots nobody has.
     pads: AtomicU32,
     /// Records in it that exclude others, since it was sealed.
     exclusions: AtomicU32,
     /// Not 0: full, and nobody's. Changed under the shelf's lock.
     sealed: AtomicU32,
-    /// Of its present pass.
-    phase: AtomicU32,
 }
 
 impl Segment {
@@ -79,6 +79,9 @@ impl Segment {
 pub(crate) struct Log {
     pub(crate) space: Arc<Space>,
     segments: Box<[Segment]>,
+    /// Of each segment, twice its page in the space, and the phase of its present pass. Apart from what changes
+    /// often: every free looks here.
+    places: Box<[AtomicU32]>,
     stripes: Box<[Mutex<()>]>,
     shelf: Mutex<Shelf>,
     /// Segments that have come to be worth compacting.
@@ -142,12 +145,7 @@ impl OpenSegment {
     pub(crate) fn write(&mut self, space: &Space, record: Record) -> Result<Position, Refused> {
         let slot = self.pads.last().copied().unwrap_or(self.next);
         debug_assert!(slot < SLOTS, "room was made before");
-        let at = self.at(slot);
-        space.store(at, record.encode(false, self.phase))?;
-        if !mutant::planted("record-never-flushed") {
-            space.flush(at, 8)?;
-        }
-        space.fence();
+        write_word(space, self.at(slot), record.encode(false, self.phase))?;
         if self.pads.pop().is_none() {
             self.next += 1;
         }
@@ -196,7 +194,7 @@ impl OpenSegment {
     pub(crate) fn write_pair(&mut self, space: &Space, records: [Record; 2]) -> Result<(), Refused> {
         if self.next % LINE_SLOTS == LINE_SLOTS - 1 {
             let at = self.at(self.next);
-            space.store(at, Record::Pad.encode(false, self.phase))?;
+            space.store(at, Record::Pad { was: 0 }.encode(false, self.phase))?;
             // First, for it is in another line than theirs: a gap before records that count would be damage.
             space.persist(at, 8)?;
             self.pads.push(self.next);
@@ -209,17 +207,22 @@ impl OpenSegment {
         space.persist(at, 16)
     }
 
-    /// Overwrites the record there, which is this segment's: its slot holds nothing from now on.
-    #[inline]
-    pub(crate) fn erase(&mut self, space: &Space, position: Position) -> Result<(), Refused> {
+    /// Has a slot of this segment to write to, which its last owner leaves.
+    pub(crate) fn fill_later(&mut self, position: Position) {
         debug_assert!(position.segment() == self.index, "one's own segment");
-        let at = self.at(position.slot());
-        space.store(at, Record::Pad.encode(false, self.phase))?;
-        space.flush(at, 8)?;
-        space.fence();
         self.pads.push(position.slot());
-        Ok(())
     }
+}
+
+/// Writes a word of the log. It is durable on return.
+#[inline(always)]
+fn write_word(space: &Space, at: usize, word: u64) -> Result<(), Refused> {
+    space.store(at, word)?;
+    if !mutant::planted("record-never-flushed") {
+        space.flush(at, 8)?;
+    }
+    space.fence();
+    Ok(())
 }
 
 impl Log {
@@ -228,6 +231,7 @@ impl Log {
         Self {
             space,
             segments: bytemuck::zeroed_slice_box(SEGMENTS_MAX),
+            places: bytemuck::zeroed_slice_box(SEGMENTS_MAX),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             shelf: Mutex::new(Shelf::default()),
             crossed: Mutex::default(),
@@ -246,15 +250,31 @@ impl Log {
         &self.segments[index as usize]
     }
 
+    /// Where the segment begins, and the phase of its present pass.
+    #[inline(always)]
+    fn place(&self, index: u32) -> (usize, bool) {
+        let place = self.places[index as usize].load(Ordering::Relaxed);
+        ((place >> 1) as usize * PAGE as usize, place & 1 != 0)
+    }
+
+    fn set_place(&self, index: u32, page: u32, phase: bool) {
+        self.places[index as usize].store(page << 1 | u32::from(phase), Ordering::Relaxed);
+    }
+
+    fn set_phase(&self, index: u32, phase: bool) {
+        self.set_place(index, (self.base(index) / PAGE as usize) as u32, phase);
+    }
+
     fn base(&self, index: u32) -> usize {
-        self.segment(index).page.load(Ordering::Relaxed) as usize * PAGE as usize
+        self.place(index).0
     }
 
     fn stripe_of(segment: u32) -> usize {
         segment as usize % STRIPES
     }
 
-    /// Keeps the segment from being compacted.
+    /// Keeps the segment from being compacted. Records whose chunk is marked as [`crate::chunks::HELD`] are
+    /// not moved anyway.
     pub(crate) fn stripe(&self, segment: u32) -> MutexGuard<'_, ()> {
         self.stripes[Self::stripe_of(segment)].lock().expect("no panic while it is held")
     }
@@ -273,7 +293,7 @@ impl Log {
         Record::Exclude { seq, slot: position.slot() }
     }
 
-    /// Counts a record that was excluded. Under the stripe of its segment.
+    /// Counts a record that was excluded.
     pub(crate) fn count_dead(&self, position: Position) {
         let segment = self.segment(position.segment());
         segment.dead.store(segment.dead.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -282,8 +302,8 @@ impl Log {
         }
     }
 
-    /// The same for one that was overwritten.
-    fn count_pad(&self, position: Position) {
+    /// The same for one that was overwritten, and whose slot nobody has.
+    pub(crate) fn count_pad(&self, position: Position) {
         let segment = self.segment(position.segment());
         let pads = segment.pads.load(Ordering::Relaxed) + 1;
         segment.pads.store(pads, Ordering::Relaxed);
@@ -319,13 +339,50 @@ impl Log {
         self.in_place.load(Ordering::Relaxed)
     }
 
-    /// Overwrites a record in place, in whatever segment it is. Under the stripe of its segment.
-    pub(crate) fn erase(&self, position: Position) -> Result<(), HeapError> {
-        let phase = self.segment(position.segment()).phase.load(Ordering::Relaxed) != 0;
-        let at = self.base(position.segment()) + position.slot() as usize * 8;
-        self.space.store(at, Record::Pad.encode(false, phase))?;
-        self.space.persist(at, 8)?;
+    /// Overwrites what is at `position`, in whatever segment that is. Durable on return. For whoever holds the
+    /// record (see [`crate::chunks::HELD`]) or the stripe of its segment.
+    #[inline(always)]
+    pub(crate) fn overwrite(&self, position: Position, record: Record) -> Quick<()> {
+        let (base, phase) = self.place(position.segment());
+        let (at, word) = (base + position.slot() as usize * 8, record.encode(false, phase));
+        if self.space.store_if_plain(at, word) { Ok(()) } else { self.overwrite_announced(at, word) }
+    }
+
+    #[inline(never)]
+    fn overwrite_announced(&self, at: usize, word: u64) -> Quick<()> {
+        Ok(write_word(&self.space, at, word)?)
+    }
+
+    /// Overwrites a record in place, and leaves its slot to whoever writes to its segment. Under its stripe.
+    pub(crate) fn erase(&self, position: Position) -> Quick<()> {
+        self.overwrite(position, Record::Pad { was: 0 })?;
         self.count_pad(position);
         Ok(())
+    }
+
+    /// Whether a slot that held the record of `was`, and that holds nothing, belongs to whoever has that chunk.
+    /// What says no once says no as long as nobody writes there.
+    fn is_kept(&self, chunks: &Chunks, was: u64, position: Position) -> bool {
+        was != 0
+            && chunks
+                .find(was)
+                .is_some_and(|place| place.slot().load(Ordering::Acquire) & !HELD == position.0)
+    }
+
+    /// Slots of a segment that nobody writes to, and that hold nothing and are nobody's. Under its stripe.
+    fn gaps(&self, chunks: &Chunks, segment: u32) -> Result<Vec<u32>, HeapError> {
+        let page = self.read_page(segment)?;
+        let mut gaps = Vec::with_capacity(SLOTS as usize);
+        for slot in (SLOT_FIRST..SLOTS).rev() {
+            let word = page[slot as usize];
+            if let Some(was) = padded(word)
+                && !self.is_kept(chunks, was, Position::new(segment, slot))
+                // It may have held a record again, and the chunk's slot may have told of what came then.
+                && self.space.load(self.base(segment) + slot as usize * 8)? == word
+            {
+                gaps.push(slot);
+            }
+        }
+        Ok(gaps)
     }
 }

@@ -118,7 +118,7 @@ impl Log {
         }
         self.discard(&held, found().flat_map(|found| found.discarded.iter().copied()).collect())?;
         let pads = found().flat_map(|found| found.pads.iter().chain(&found.discarded).copied()).collect();
-        self.sort_held(&held, pads)?;
+        self.sort_held(&held, chunks, pads)?;
         Ok(replayed)
     }
 
@@ -153,7 +153,7 @@ impl Log {
                             return Err(self.damaged("a segment's header", index, 0));
                         }
                         self.segment(index).seq.store(seq, Ordering::Relaxed);
-                        self.segment(index).phase.store(phase.into(), Ordering::Relaxed);
+                        self.set_phase(index, phase);
                         held.push(Held { index, phase, next: SLOT_FIRST });
                     }
                     Some(_) => return Err(self.damaged("a segment's header", index, 0)),
@@ -184,7 +184,7 @@ impl Log {
             held.iter().map(|held| (held.index, held.phase)).collect();
         for position in discarded {
             let at = self.base(position.segment()) + position.slot() as usize * 8;
-            self.space.store(at, Record::Pad.encode(false, phases[&position.segment()]))?;
+            self.space.store(at, Record::Pad { was: 0 }.encode(false, phases[&position.segment()]))?;
             self.space.flush(at, 8)?;
         }
         self.space.fence();
@@ -192,7 +192,7 @@ impl Log {
     }
 
     /// Segments with room are written to again.
-    fn sort_held(&self, held: &[Held], mut pads: Vec<Position>) -> Result<(), HeapError> {
+    fn sort_held(&self, held: &[Held], chunks: &Chunks, mut pads: Vec<Position>) -> Result<(), HeapError> {
         let mut shelf = self.lock_shelf();
         pads.sort_unstable();
         let mut pads = pads.as_slice();
@@ -210,7 +210,7 @@ impl Log {
                     pads: ours.iter().map(|pad| pad.slot()).collect(),
                 });
             } else {
-                self.seal(&mut shelf, held.index)?;
+                self.seal(&mut shelf, chunks, held.index)?;
             }
         }
         Ok(())
@@ -277,7 +277,7 @@ impl Replay<'_> {
                     found.discarded.push(position);
                     continue;
                 }
-                if word.record == Record::Pad {
+                if matches!(word.record, Record::Pad { .. }) {
                     found.pads.push(position);
                     continue;
                 }

@@ -84,7 +84,7 @@ impl Log {
             return Ok(shelf.unfilled.swap_remove(index));
         }
         if records == 1
-            && let Some(gappy) = self.reopen(&shelf)?
+            && let Some(gappy) = self.reopen(&shelf, chunks)?
         {
             return Ok(gappy);
         }
@@ -99,7 +99,7 @@ impl Log {
     }
 
     /// A sealed segment with gaps: nothing must be moved to write to it again.
-    fn reopen(&self, _shelf: &Shelf) -> Result<Option<OpenSegment>, HeapError> {
+    fn reopen(&self, _shelf: &Shelf, chunks: &Chunks) -> Result<Option<OpenSegment>, HeapError> {
         loop {
             let Some(index) = self.gappy.lock().expect("no panic while it is held").pop() else {
                 return Ok(None);
@@ -109,15 +109,12 @@ impl Log {
             }
             let segment = self.segment(index);
             let _stripe = self.stripe(index);
-            let page = self.read_page(index)?;
-            let phase = segment.phase.load(Ordering::Relaxed) != 0;
-            let pad = Record::Pad.encode(false, phase);
-            let mut pads = Vec::with_capacity(SLOTS as usize);
-            pads.extend((SLOT_FIRST..SLOTS).rev().filter(|slot| page[*slot as usize] == pad));
             segment.pads.store(0, Ordering::Relaxed);
+            let pads = self.gaps(chunks, index)?;
             if !pads.is_empty() {
                 segment.sealed.store(0, Ordering::Relaxed);
-                return Ok(Some(OpenSegment { index, base: self.base(index), phase, next: SLOTS, pads }));
+                let (base, phase) = self.place(index);
+                return Ok(Some(OpenSegment { index, base, phase, next: SLOTS, pads }));
             }
         }
     }
@@ -135,18 +132,14 @@ impl Log {
 
     /// Nobody writes to the segment any more: it may be compacted. Exclusions in it are counted as dead, for
     /// they will be when what they exclude is gone.
-    pub(super) fn seal(&self, shelf: &mut Shelf, index: u32) -> Result<(), HeapError> {
+    pub(super) fn seal(&self, shelf: &mut Shelf, chunks: &Chunks, index: u32) -> Result<(), HeapError> {
         let segment = self.segment(index);
         let _stripe = self.stripe(index);
-        let page = self.read_page(index)?;
-        let pad = Record::Pad.encode(false, segment.phase.load(Ordering::Relaxed) != 0);
-        let count = |is: &dyn Fn(u64) -> bool| {
-            page[SLOT_FIRST as usize..].iter().filter(|word| is(**word)).count() as u32
-        };
-        let pads = count(&|word| word == pad);
+        let pads = self.gaps(chunks, index)?.len() as u32;
         segment.pads.store(pads, Ordering::Relaxed);
-        let exclusions = count(&is_exclusion);
-        segment.exclusions.store(exclusions, Ordering::Relaxed);
+        let page = self.read_page(index)?;
+        let exclusions = page[SLOT_FIRST as usize..].iter().filter(|word| is_exclusion(**word)).count();
+        segment.exclusions.store(exclusions as u32, Ordering::Relaxed);
         segment.sealed.store(1, Ordering::Relaxed);
         if pads >= PADS_WORTH_FILLING {
             self.gappy.lock().expect("no panic while it is held").push(index);
@@ -158,18 +151,23 @@ impl Log {
     }
 
     /// Takes back a segment that its writer leaves.
-    pub(crate) fn give_back(&self, segment: OpenSegment) -> Result<(), HeapError> {
-        self.put_down(&mut self.lock_shelf(), segment)
+    pub(crate) fn give_back(&self, chunks: &Chunks, segment: OpenSegment) -> Result<(), HeapError> {
+        self.put_down(&mut self.lock_shelf(), chunks, segment)
     }
 
     /// Seals the segment if it is full: a slot that was not written in this pass would hold a record again in
     /// the one after the next.
-    pub(super) fn put_down(&self, shelf: &mut Shelf, segment: OpenSegment) -> Result<(), HeapError> {
+    pub(super) fn put_down(
+        &self,
+        shelf: &mut Shelf,
+        chunks: &Chunks,
+        segment: OpenSegment,
+    ) -> Result<(), HeapError> {
         if segment.has_room(1) {
             shelf.unfilled.push(segment);
             return Ok(());
         }
-        self.seal(shelf, segment.index)
+        self.seal(shelf, chunks, segment.index)
     }
 
     /// Opens a free segment: the next pass over it begins.
@@ -192,7 +190,7 @@ impl Log {
         segment.dead.store(0, Ordering::Relaxed);
         segment.pads.store(0, Ordering::Relaxed);
         segment.exclusions.store(0, Ordering::Relaxed);
-        segment.phase.store(phase.into(), Ordering::Relaxed);
+        self.set_phase(index, phase);
         Ok(OpenSegment { index, base, phase, next: SLOT_FIRST, pads: Vec::new() })
     }
 
@@ -243,7 +241,7 @@ impl Log {
     /// Adds the segments of an extent to the table.
     pub(super) fn know_extent(&self, shelf: &mut Shelf, page: u32, pages: u32) {
         for offset in 0..pages {
-            self.segment(shelf.count + offset).page.store(page + offset, Ordering::Relaxed);
+            self.set_place(shelf.count + offset, page + offset, false);
         }
         shelf.count += pages;
         shelf.extents += 1;
