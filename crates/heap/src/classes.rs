@@ -14,7 +14,7 @@ pub(crate) const CLASS_BYTES_MAX: u64 = 16 << 10;
 pub(crate) const LARGE: u8 = CLASSES as u8;
 
 /// Bytes of chunks that move between a thread and all others at once, and how many at most.
-const BATCH_BYTES: u32 = 8 << 10;
+const BATCH_BYTES: u32 = 32 << 10;
 const BATCH_MAX: u32 = 64;
 
 /// Objects up to here find their class in a table.
