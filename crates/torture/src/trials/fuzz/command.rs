@@ -2,7 +2,7 @@
 //! error of few lines, and no panic text.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use wattkeep_sim::random::Random;
@@ -72,13 +72,23 @@ pub(super) fn call(program: &Path, directory: &Path, random: &mut Random) -> Res
     // Something that is no store, and no trace.
     let junk: Vec<u8> = (0..random.below(9000)).map(|_| random.number() as u8).collect();
     std::fs::write(directory.join("junk"), junk).map_err(|error| Bad::Violated(error.to_string()))?;
+    run(program, &arguments, directory, Stdio::null()).map(drop)
+}
+
+/// Runs the command, and judges how it ended.
+pub(super) fn run(
+    program: &Path,
+    arguments: &[String],
+    directory: &Path,
+    stdout: Stdio,
+) -> Result<Output, Bad> {
     let violated = |what: String| Bad::Violated(format!("wattkeep {arguments:?}: {what}"));
     let began = Instant::now();
     let mut child = Command::new(program)
-        .args(&arguments)
+        .args(arguments)
         .current_dir(directory)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(stdout)
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| violated(error.to_string()))?;
@@ -99,8 +109,8 @@ pub(super) fn call(program: &Path, directory: &Path, random: &mut Random) -> Res
     if said.contains("panicked") || said.contains("RUST_BACKTRACE") {
         return Err(violated(format!("panic text: {said}")));
     }
-    if !output.status.success() && said.trim().is_empty() {
+    if !output.status.success() && said.trim().is_empty() && output.stdout.is_empty() {
         return Err(violated("it failed without a word".to_owned()));
     }
-    Ok(())
+    Ok(output)
 }

@@ -4,7 +4,10 @@
 //! checksum would ever be met.
 
 mod command;
+mod heaps;
 mod shared;
+
+use std::path::Path;
 
 use shared::Shared;
 use wattkeep_keep::control::block::{Control, Event};
@@ -55,6 +58,9 @@ struct Corpus {
     shared: Shared,
 }
 
+/// A damaged heap takes as long as so many inputs of the others.
+const INPUTS_PER_HEAP: u64 = 100;
+
 /// A call of the real command takes as long as so many inputs of the others.
 const INPUTS_PER_CALL: u64 = 1_500;
 
@@ -90,26 +96,24 @@ pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
             share -= part;
         }
     }
-    let calls = commands(count / INPUTS_PER_CALL, &mut random, outcome);
+    let program = match wattkeep_program() {
+        Ok(program) => program,
+        Err(missing) => return outcome.violate(missing),
+    };
+    let calls = commands(count / INPUTS_PER_CALL, &program, &mut random, outcome);
+    let heaps = heaps::run(count / INPUTS_PER_HEAP, &program, &mut random, outcome);
     let parts: Vec<_> =
         TARGETS.iter().zip(inputs).map(|((name, ..), inputs)| format!("{inputs} {name}")).collect();
-    outcome.note = format!("{}, {calls} calls of the real command", parts.join(", "));
+    outcome.note = format!("{}, {calls} calls of the real command, {heaps}", parts.join(", "));
 }
 
 /// Calls the real command line. Returns how often.
-fn commands(calls: u64, random: &mut Random, outcome: &mut Outcome) -> u64 {
-    let program = match wattkeep_program() {
-        Ok(program) => program,
-        Err(missing) => {
-            outcome.violate(missing);
-            return 0;
-        }
-    };
+fn commands(calls: u64, program: &Path, random: &mut Random, outcome: &mut Outcome) -> u64 {
     let scratch = tempfile::tempdir().expect("a directory");
     for call in 0..calls {
         let seed = random.number();
         let story = format!("command line, input of seed {seed}");
-        guarded(outcome, &story, || command::call(&program, scratch.path(), &mut Random::new(seed)));
+        guarded(outcome, &story, || command::call(program, scratch.path(), &mut Random::new(seed)));
         outcome.tried += 1;
         if outcome.bad() > 0 {
             return call;
