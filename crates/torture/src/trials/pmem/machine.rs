@@ -7,6 +7,7 @@ use wattkeep_persist::{Ptr, Space};
 use wattkeep_tx::{Logging, Manager, TxError};
 
 use super::aside::Aside;
+use super::beside::Beside;
 use super::changes::{End, Table, transaction};
 use super::check_heap;
 use super::slots::{Slots, TABLE_BYTES, difference};
@@ -28,11 +29,18 @@ pub(crate) struct Setup {
     pub(crate) guard: bool,
 }
 
+/// A table, and what its transactions change besides.
+struct Part {
+    slots: Slots,
+    aside: Aside,
+    beside: Beside,
+}
+
 /// An open heap.
 pub(crate) struct Machine {
     heap: Arc<Heap>,
     manager: Manager,
-    tables: Vec<(Slots, Aside)>,
+    tables: Vec<Part>,
 }
 
 impl Machine {
@@ -52,7 +60,9 @@ impl Machine {
             let slots = table(&heap, &manager, setup.seed, number)?;
             let aside =
                 Aside::open(&manager, number, slots.seed).map_err(|e| format!("table {number}: {e}"))?;
-            Ok::<_, String>((slots, aside))
+            let beside =
+                Beside::open(&manager, number, slots.seed).map_err(|e| format!("table {number}: {e}"))?;
+            Ok::<_, String>(Part { slots, aside, beside })
         });
         let tables = tables.collect::<Result<_, _>>()?;
         Ok(Self { heap, manager, tables })
@@ -60,16 +70,28 @@ impl Machine {
 
     /// Makes transaction `number` of a table. True if it commits.
     pub(crate) fn step(&self, table: usize, number: u64) -> Result<bool, String> {
-        let (slots, aside) = &self.tables[table];
-        let ran = slots.run(&self.manager, number, |tx| aside.change(tx, number));
+        let Part { slots, aside, beside } = &self.tables[table];
+        let ran = slots.run(&self.manager, number, |tx| {
+            aside.change(tx, number)?;
+            beside.change(tx, number)
+        });
         let followed = ran.and_then(|commits| aside.follow(&self.manager, number).map(|()| commits));
         followed.map_err(|e| format!("transaction {number}: {e}"))
     }
 
+    /// Reads of all tables what may be read while they are changed.
+    pub(crate) fn read(&self, turn: u64) -> Result<(), String> {
+        self.tables.iter().enumerate().try_for_each(|(table, part)| {
+            part.beside.read(turn).map_err(|cause| format!("table {table}: {cause}"))
+        })
+    }
+
     /// Makes again what a cut may take without the last transaction of the table, number `last`.
     pub(crate) fn catch_up(&self, table: usize, last: u64) -> Result<(), String> {
-        let (_, aside) = &self.tables[table];
-        aside.catch_up(&self.manager, last).map_err(|e| format!("behind transaction {last}: {e}"))
+        self.tables[table]
+            .aside
+            .catch_up(&self.manager, last)
+            .map_err(|e| format!("behind transaction {last}: {e}"))
     }
 
     /// The numbers of the last transactions of all tables, if each table is what they left, and the heap
@@ -77,11 +99,12 @@ impl Machine {
     pub(crate) fn verify(&self) -> Result<Vec<u64>, String> {
         let mut numbers = Vec::new();
         let mut objects = 2 * self.tables.len() as u64;
-        for (table, (slots, aside)) in self.tables.iter().enumerate() {
+        for (table, Part { slots, aside, beside }) in self.tables.iter().enumerate() {
             let found = self.verify_table(slots).map_err(|cause| format!("table {table}: {cause}"))?;
             aside.verify(found.number).map_err(|cause| format!("table {table}: {cause}"))?;
+            let parts = beside.verify(&found).map_err(|cause| format!("table {table}: {cause}"))?;
             numbers.push(found.number);
-            objects += found.entries();
+            objects += found.entries() + parts;
         }
         check_heap(&self.heap, objects)?;
         Ok(numbers)

@@ -2,10 +2,11 @@
 //!
 //! [`cuts`] cuts the power of a twin of persistent memory behind a cache, at steps of a program's history;
 //! [`timeline`] knows what had been promised by then. [`changes`] are the transactions of a seed, [`slots`]
-//! makes them in a heap, [`aside`] writes versioned objects in them, [`machine`] is a program's heap as a
-//! whole, [`subject`] the program as a process.
+//! makes them in a heap, [`aside`] writes versioned objects in them, [`beside`] changes a hash map and a
+//! B+tree, [`machine`] is a program's heap as a whole, [`subject`] the program as a process.
 
 mod aside;
+mod beside;
 mod changes;
 mod cuts;
 mod machine;

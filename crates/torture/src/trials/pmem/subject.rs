@@ -1,9 +1,9 @@
 //! The program that is killed while it makes transactions on a heap in a region.
 //!
 //! It opens the store, the heap, the transactions, and verifies every table before it goes on where that
-//! table's last committed transaction ended. After each commit it notes the transaction's number in a file
-//! beside the store, which outlives it: what is noted there was promised. It speaks as
-//! [`crate::trials::subject`] does, and asks for checkpoints when it is told to.
+//! table's last committed transaction ended. A thread reads beside those that change. After each commit it
+//! notes the transaction's number in a file beside the store, which outlives it: what is noted there was
+//! promised. It speaks as [`crate::trials::subject`] does, and asks for checkpoints when it is told to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::trials::subject::{checkpoint_for_ever, fault_mode, say, tell};
 /// Size of the region.
 const REGION_BYTES: u64 = 4 << 20;
 /// Bytes of its transaction logs: small, so that they are truncated often.
-const LOG_BYTES: u64 = 128 << 10;
+const LOG_BYTES: u64 = 192 << 10;
 /// The file of promises, beside the store.
 const NOTES: &str = "acknowledged";
 /// How often it says how far it is.
@@ -144,6 +144,13 @@ pub(crate) fn run(options: &TxSubjectOptions) -> Result<bool, String> {
                 }
             });
         }
+        scope.spawn(|| {
+            for turn in 0.. {
+                if let Err(cause) = machine.read(turn) {
+                    return say(format_args!("wrong {cause}"));
+                }
+            }
+        });
         if options.checkpoint_ms > 0 {
             scope.spawn(|| checkpoint_for_ever(&store, options.checkpoint_ms, &counters));
         }

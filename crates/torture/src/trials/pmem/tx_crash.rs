@@ -2,9 +2,9 @@
 //!
 //! One to three tables, in one thread or in one each; redo or undo logs, so small that they are truncated
 //! again and again; transactions that are given up, panic, are nested; versioned objects of each kind, in the
-//! same transactions and in some of their own. Whatever a cut leaves, each table and its objects are exactly
-//! what its last committed transaction left, and that one is no older than what was promised. Then the
-//! program goes on.
+//! same transactions and in some of their own; a hash map and a B+tree beside each table. Whatever a cut
+//! leaves, each table and what is beside it are exactly what its last committed transaction left, and that one
+//! is no older than what was promised. Then the program goes on.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,9 +29,9 @@ const TRANSACTIONS_MORE: u64 = 4;
 /// Images of one history.
 const IMAGES: u64 = 120;
 /// Bytes of the space.
-const SPACE_BYTES: usize = 2 << 20;
+const SPACE_BYTES: usize = 3 << 20;
 /// Bytes of the smallest and the largest area for logs.
-const LOG_BYTES: [u64; 3] = [24 << 10, 48 << 10, 128 << 10];
+const LOG_BYTES: [u64; 3] = [64 << 10, 96 << 10, 192 << 10];
 
 /// What the histories were.
 #[derive(Default)]

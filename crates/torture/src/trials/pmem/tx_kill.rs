@@ -130,6 +130,9 @@ impl Lives {
             victim.kill();
             self.note(true)?;
         }
+        if let Some(cause) = victim.heard.wrong.take() {
+            return Err(Fault::Lost(format!("a reader beside the transactions: {cause}")));
+        }
         if !ends(keeper) {
             return Err(Fault::Hang(format!("keeper {keeper} lives on")));
         }
