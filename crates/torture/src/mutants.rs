@@ -229,6 +229,16 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("versions_crash", 2_000)],
     },
     Mutant {
+        name: "version-named-in-the-newer-word",
+        bug: "the word of an object's persistent version is overwritten, not the one before it",
+        trials: &[("versions_crash", 2_000)],
+    },
+    Mutant {
+        name: "version-free-too-early",
+        bug: "a version is written again before what replaced it is persistent",
+        trials: &[("versions_crash", 2_000)],
+    },
+    Mutant {
         name: "epoch-before-versions",
         bug: "an epoch is persistent before the versions that belong to it",
         trials: &[("versions_crash", 2_000)],

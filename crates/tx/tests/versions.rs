@@ -335,7 +335,8 @@ fn what_cannot_be_is_refused_with_its_reason() {
 
 #[test]
 fn damaged_words_are_refused_or_believed_but_never_followed_out_of_the_objects() {
-    for bit in 0..64 {
+    // The second word is of epoch 1, the first one of epoch 2, which is persistent. Five bits lie below it.
+    for (word, bit) in (0..2).flat_map(|word| (0..64).map(move |bit| (word, bit))) {
         let space = Arc::new(Space::new(Arc::new(Anonymous::new(BYTES)), Domain::Battery));
         let mut objects =
             VersionedObjects::create(space.clone(), AT, &shape(Versions::Three), Persistence::Each)
@@ -343,15 +344,63 @@ fn damaged_words_are_refused_or_believed_but_never_followed_out_of_the_objects()
         write(&mut objects, 0, 1);
         write(&mut objects, 0, 2);
         drop(objects);
-        let word_at = AT + 128;
+        let word_at = AT + 128 + word * 8;
         space.store(word_at, space.load(word_at).expect("a word") ^ 1 << bit).expect("stored");
         match VersionedObjects::open(space, AT, Persistence::Each) {
             Ok(objects) => {
                 let mut bytes = [0; OBJECT_BYTES];
                 objects.read(0, &mut bytes).expect("some version of the object");
-                assert!(bit <= 3, "an epoch that never was is refused: bit {bit}");
+                assert!(bit <= 6, "an epoch that never was is refused: word {word}, bit {bit}");
             }
             Err(error) => assert!(matches!(error, VersionsError::Damaged { at, .. } if at == word_at)),
+        }
+    }
+}
+
+/// Story: an epoch whose bits were all ones made the recovery's sum overflow: a panic, where damage is refused.
+#[test]
+fn an_epoch_that_never_was_is_damage() {
+    let space = Arc::new(Space::new(Arc::new(Anonymous::new(BYTES)), Domain::Battery));
+    let made = VersionedObjects::create(space.clone(), AT, &shape(Versions::Three), Persistence::Each);
+    drop(made.expect("made"));
+    for epoch in [u64::MAX, u64::MAX - 1, 1 << 60] {
+        space.store(AT + 64, epoch).expect("stored");
+        let opened = VersionedObjects::open(space.clone(), AT, Persistence::Each).map(drop);
+        assert!(matches!(opened, Err(VersionsError::Damaged { at, .. }) if at == AT + 64), "{opened:?}");
+    }
+}
+
+#[test]
+fn two_objects_of_one_version_are_damage() {
+    let space = Arc::new(Space::new(Arc::new(Anonymous::new(BYTES)), Domain::Battery));
+    let made = VersionedObjects::create(space.clone(), AT, &shape(Versions::Three), Persistence::Each);
+    let mut objects = made.expect("made");
+    write(&mut objects, 0, 1);
+    drop(objects);
+    // Of the first epoch, so in the second place.
+    let word_at = AT + 128 + 8;
+    space.store(word_at + 16, space.load(word_at).expect("a word")).expect("stored");
+    let opened = VersionedObjects::open(space, AT, Persistence::Each).map(drop);
+    assert!(matches!(opened, Err(VersionsError::Damaged { at, .. }) if at == AT + 128 + 16));
+}
+
+/// All objects written by one operation again and again: twice as many versions are just enough.
+#[test]
+fn an_operation_that_writes_all_objects_finds_a_version_for_each() {
+    for versions in [Versions::Two, Versions::Three] {
+        for persistence in [Persistence::Each, BY_HAND, Persistence::Decoupled(Pace::default())] {
+            let mut objects = fresh(versions, persistence);
+            for value in 1..=50 {
+                let mut operation = objects.operation().expect("nothing failed");
+                (0..OBJECTS).for_each(|object| operation.write(object, &bytes_of(value)).expect("written"));
+                if value % 5 == 0 {
+                    drop(operation);
+                } else {
+                    operation.commit().expect("committed");
+                }
+                let last = if value % 5 == 0 { value - 1 } else { value };
+                assert_eq!(values(&objects), [last; OBJECTS as usize]);
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ pub fn bytes(strings: usize) -> Result<usize, SpsError> {
 }
 
 impl Interleaved {
-    /// Makes them. Every version is written once, so that none is fresh memory when it is measured.
+    /// Makes them. Each is written several times, so that no version is fresh memory when it is measured.
     ///
     /// # Errors
     /// The space refuses.
@@ -61,6 +61,7 @@ impl Strings for Interleaved {
     fn swap(&mut self, one: usize, other: usize) -> Result<(), SpsError> {
         let (mut first, mut second) = ([0; STRING_BYTES], [0; STRING_BYTES]);
         let mut operation = self.objects.operation()?;
+        operation.expect(other as u64);
         operation.read(one as u64, &mut first)?;
         operation.read(other as u64, &mut second)?;
         operation.write(one as u64, &second)?;

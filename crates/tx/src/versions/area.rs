@@ -2,8 +2,8 @@
 //!
 //! Invariants of what is durable, at any instant and for any subset of unflushed lines:
 //! - the version that an object's word names is whole, if the word's epoch is at most the persistent epoch;
-//! - a word is at most one epoch ahead of it, and then the version before the word's is whole: nobody
-//!   writes that one until the epoch is persistent.
+//! - an object has two words, and the newer one is at most one epoch ahead of it; if it is, the version that
+//!   the other word names is whole: nobody writes that one until the epoch is persistent.
 //!
 //! So the persistent epoch, one word, commits all objects of its epoch at once. There are two such words, and
 //! the greater one counts: rounds store theirs at once, and transactions store theirs through their log,
@@ -15,8 +15,12 @@ use wattkeep_persist::{LINE, Ptr, Refused, Space, WORD, mutant};
 
 use super::VersionsError;
 use super::layout::{EPOCH_AT, Keeper, LOGGED_EPOCH_AT, Layout, Shape, UntrustedHeader, Word};
+use super::round::Written;
 use crate::error::TxError;
 use crate::tx::Tx;
+
+/// Lines of words that are on their way at once.
+const EXPECTED_MAX: usize = 16;
 
 /// The place of the objects in their space.
 pub(super) struct Area {
@@ -35,7 +39,7 @@ impl Area {
         area.space.write(at, &[0_u8; LINE])?;
         area.space.persist(at, LINE)?;
         let zeros = [0; 4096];
-        let words = at..at + layout.slot_at(0, 0);
+        let words = at..at + layout.slot_at(0);
         for first in words.clone().step_by(zeros.len()) {
             area.space.write_bytes(first, &zeros[..zeros.len().min(words.end - first)])?;
         }
@@ -48,7 +52,7 @@ impl Area {
     /// The same in memory that `tx` allocated: they exist once it has committed.
     pub(super) fn create_in(tx: &mut Tx<'_>, at: usize, layout: &Layout) -> Result<(), TxError> {
         let zeros = [0; 4096];
-        let words = at..at + layout.slot_at(0, 0);
+        let words = at..at + layout.slot_at(0);
         for first in words.clone().step_by(zeros.len()) {
             tx.write_bytes(first as u64, &zeros[..zeros.len().min(words.end - first)])?;
         }
@@ -83,36 +87,54 @@ impl Area {
     /// has the same number.
     fn recover(&self) -> Result<Vec<Word>, VersionsError> {
         let persistent = self.epoch()?;
+        if persistent > self.layout.epoch_max() {
+            return Err(VersionsError::Damaged {
+                at: self.epoch_at(),
+                why: "the epoch is one that never was",
+            });
+        }
+        let mut taken = vec![false; self.layout.slots as usize];
         let words = (0..self.layout.shape.objects).map(|object| {
-            let at = self.at + self.layout.word_at(object);
-            let found = Word(self.space.load(at)?);
-            let believed = self.believed(found, persistent, at)?;
-            if believed != found {
-                self.space.store(at, believed.0)?;
-                self.space.flush(at, WORD)?;
+            let at = self.at + self.layout.words_at(object);
+            let mut newest = Word::NEVER;
+            for (place, at) in [(0, at), (1, at + WORD)] {
+                let found = Word(self.space.load(at)?);
+                if found != Word::NEVER && self.layout.place_of(found) != place {
+                    return Err(VersionsError::Damaged { at, why: "a word stands where another belongs" });
+                }
+                if self.counts(found, persistent, at)? {
+                    newest = newest.max(found);
+                } else {
+                    self.space.store(at, Word::NEVER.0)?;
+                    self.space.flush(at, WORD)?;
+                }
             }
-            Ok(believed)
+            if newest != Word::NEVER
+                && std::mem::replace(&mut taken[self.layout.slot_of(newest) as usize], true)
+            {
+                return Err(VersionsError::Damaged { at, why: "two objects have one version" });
+            }
+            Ok(newest)
         });
         let words = words.collect::<Result<_, VersionsError>>()?;
         self.space.fence();
         Ok(words)
     }
 
-    fn believed(&self, word: Word, persistent: u64, at: usize) -> Result<Word, VersionsError> {
+    /// Whether a word is of a persistent epoch; otherwise it is of the one behind it.
+    fn counts(&self, word: Word, persistent: u64, at: usize) -> Result<bool, VersionsError> {
         let damaged = |why| Err(VersionsError::Damaged { at, why });
         if word == Word::NEVER {
-            return Ok(word);
+            return Ok(true);
         }
-        if word.slot() >= self.layout.shape.versions as u8 || word.epoch() == 0 {
+        let (epoch, slot) = (self.layout.epoch_of(word), self.layout.slot_of(word));
+        if slot >= self.layout.slots || epoch == 0 {
             return damaged("a word names a version that cannot be");
         }
-        match word.epoch() {
-            epoch if epoch <= persistent => Ok(word),
-            epoch if epoch > persistent + 1 => damaged("a word is from an epoch that never was"),
-            _ if word.is_first() => Ok(Word::NEVER),
-            _ if persistent == 0 => damaged("a version stands before the first one"),
-            _ => Ok(Word::new(persistent, false, self.layout.before(word.slot()))),
+        if epoch > persistent + 1 {
+            return damaged("a word is from an epoch that never was");
         }
+        Ok(epoch <= persistent)
     }
 
     /// The persistent epoch.
@@ -132,32 +154,46 @@ impl Area {
         self.at + LOGGED_EPOCH_AT
     }
 
-    pub(super) fn read(&self, object: u64, slot: u8, into: &mut [u8]) -> Result<(), VersionsError> {
-        Ok(self.space.read_bytes(self.at + self.layout.slot_at(object, slot), into)?)
+    pub(super) fn read(&self, slot: u32, into: &mut [u8]) -> Result<(), VersionsError> {
+        Ok(self.space.read_bytes(self.at + self.layout.slot_at(slot), into)?)
     }
 
-    pub(super) fn write(&self, object: u64, slot: u8, bytes: &[u8]) -> Result<(), VersionsError> {
-        Ok(self.space.write_bytes(self.at + self.layout.slot_at(object, slot), bytes)?)
+    pub(super) fn write(&self, slot: u32, bytes: &[u8]) -> Result<(), VersionsError> {
+        Ok(self.space.write_bytes(self.at + self.layout.slot_at(slot), bytes)?)
     }
 
-    /// A version will soon be written: its lines are on their way meanwhile.
-    pub(super) fn expect_write(&self, object: u64, slot: u8) {
-        let at = self.at + self.layout.slot_at(object, slot);
+    /// A version will soon be read, and then be written by whoever gets it: its lines are on their way meanwhile.
+    pub(super) fn expect(&self, slot: u32) {
+        let at = self.at + self.layout.slot_at(slot);
         self.space.prefetch_to_write(at, self.layout.shape.object_bytes as usize);
     }
 
-    /// Begins to write a version back, and names it in its object's word.
-    pub(super) fn mark(&self, object: u64, word: Word) -> Result<(), VersionsError> {
-        let slot = self.at + self.layout.slot_at(object, word.slot());
-        if !mutant::planted("version-never-flushed") {
-            self.space.flush(slot, self.layout.shape.object_bytes as usize)?;
+    /// Begins to write versions back, and names them in their objects' words. The objects rise, so that the
+    /// lines of words do, too: each is flushed once, while its row of the memory is open.
+    pub(super) fn mark(&self, written: &[Written]) -> Result<(), VersionsError> {
+        let bytes = self.layout.shape.object_bytes as usize;
+        for batch in written.chunks(EXPECTED_MAX) {
+            for Written { object, .. } in batch {
+                self.space.prefetch_to_write(self.at + self.layout.words_at(*object), WORD);
+            }
+            let mut stored: Option<usize> = None;
+            for Written { object, word } in batch {
+                let at = self.at + self.layout.word_at(*object, *word);
+                if let Some(before) = stored.filter(|before| before / LINE != at / LINE) {
+                    self.space.flush(before, WORD)?;
+                }
+                if !mutant::planted("version-never-flushed") {
+                    let slot = self.layout.slot_at(self.layout.slot_of(*word));
+                    self.space.flush(self.at + slot, bytes)?;
+                }
+                self.space.store(at, word.0)?;
+                stored = Some(at);
+            }
+            if let Some(last) = stored {
+                self.space.flush(last, WORD)?;
+            }
         }
-        Ok(self.space.store(self.at + self.layout.word_at(object), word.0)?)
-    }
-
-    /// Begins to write the line of an object's word back.
-    pub(super) fn flush_word(&self, object: u64) -> Result<(), VersionsError> {
-        Ok(self.space.flush(self.at + self.layout.word_at(object), WORD)?)
+        Ok(())
     }
 
     /// Makes everything of `epoch` persistent, at once. All of it was flushed.

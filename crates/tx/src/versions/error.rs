@@ -71,6 +71,8 @@ pub enum VersionsError {
     OtherHeap,
     /// The objects were destroyed.
     Destroyed,
+    /// There is no number for another epoch.
+    UsedUp,
 }
 
 impl VersionsError {
@@ -130,6 +132,7 @@ impl fmt::Display for VersionsError {
                 "there are {} versioned objects of {} bytes in {} versions: open them as such",
                 found.objects, found.object_bytes, found.versions as u8
             ),
+            Self::UsedUp => f.write_str("the epochs of the versioned objects are used up: copy them into new ones"),
             Self::OtherHeap => f.write_str("a transaction of one heap cannot change the objects of another"),
             Self::Destroyed => f.write_str("the versioned objects were destroyed, or are about to be"),
         }

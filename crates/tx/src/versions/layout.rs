@@ -3,9 +3,11 @@
 //! ```text
 //! 0    header     64 B   magic, format, versions, bytes of an object, objects, checksum
 //! 64   epochs     64 B   the last epoch that a round made persistent 8 | that a transaction did 8
-//! 128  words      8 B an object: epoch << 3 | first << 2 | version number; 0: never written
-//!      versions   of object 0, of object 1, ...; each begins on a line
+//! 128  words      2 x 8 B an object: epoch | 0 in the first word, 1 in the second | version; 0: never written
+//!      versions   two or three times as many as objects, each from a line on: any object's
 //! ```
+//!
+//! A version's number takes as many bits as the last one needs, the epoch all but them and one.
 //!
 //! Invariant: a [`Layout`] fits the address space. An [`UntrustedHeader`] may say anything.
 
@@ -24,12 +26,13 @@ pub(super) const EPOCH_AT: usize = LINE;
 pub(super) const LOGGED_EPOCH_AT: usize = EPOCH_AT + WORD;
 const WORDS_AT: usize = 2 * LINE;
 
-/// How many versions an object has.
+/// How many versions there are for each object. They are a common stock: an object that is not being changed
+/// has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Versions {
-    /// Less memory; a write waits while the version before it is being persisted.
+    /// Less memory; a write waits for persistence where all others are taken.
     Two = 2,
-    /// One is persistent, one is being persisted, one is written: nobody waits.
+    /// Of each object one may be persistent, one being persisted, one written: nobody waits.
     Three = 3,
 }
 
@@ -113,6 +116,8 @@ impl UntrustedHeader {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) shape: Shape,
+    /// Versions of all objects.
+    pub(super) slots: u32,
     slot_bytes: usize,
     slots_at: usize,
     /// All of it.
@@ -125,63 +130,73 @@ impl Layout {
         let plan = || {
             let objects = small(shape.objects)?;
             let slot_bytes = small(shape.object_bytes)?.checked_next_multiple_of(LINE)?;
-            let words = objects.checked_mul(WORD)?.checked_next_multiple_of(LINE)?;
+            let words = objects.checked_mul(2 * WORD)?.checked_next_multiple_of(LINE)?;
             let slots_at = WORDS_AT.checked_add(words)?;
-            let slots = objects.checked_mul(shape.versions as usize)?.checked_mul(slot_bytes)?;
-            let bytes = slots_at.checked_add(slots)?;
-            Some(Self { shape: *shape, slot_bytes, slots_at, bytes })
+            let slots = objects.checked_mul(shape.versions as usize)?;
+            let bytes = slots_at.checked_add(slots.checked_mul(slot_bytes)?)?;
+            Some(Self { shape: *shape, slots: u32::try_from(slots).ok()?, slot_bytes, slots_at, bytes })
         };
         plan().filter(|plan| plan.bytes <= isize::MAX as usize).ok_or(VersionsError::Shape {
-            why: "there is at least one object, of at least one byte, and all fit the address space",
+            why: "there is at least one object, of at least one byte, and all fit the address space, with at \
+                  most 2^32 versions",
         })
     }
 
-    /// The word of `object`, which exists.
-    pub(super) fn word_at(&self, object: u64) -> usize {
-        WORDS_AT + object as usize * WORD
+    /// The two words of `object`, which exists: the first one.
+    pub(super) fn words_at(&self, object: u64) -> usize {
+        WORDS_AT + object as usize * 2 * WORD
     }
 
-    /// Version `slot` of `object`; both exist.
-    pub(super) fn slot_at(&self, object: u64, slot: u8) -> usize {
-        let number = object as usize * self.shape.versions as usize + usize::from(slot);
-        self.slots_at + number * self.slot_bytes
+    /// Where `word` of `object` belongs.
+    pub(super) fn word_at(&self, object: u64, word: Word) -> usize {
+        self.words_at(object) + self.place_of(word) as usize * WORD
     }
 
-    /// Version number behind `slot`.
-    pub(super) fn after(&self, slot: u8) -> u8 {
-        if slot + 1 == self.shape.versions as u8 { 0 } else { slot + 1 }
+    /// Version number `slot`, which exists.
+    pub(super) fn slot_at(&self, slot: u32) -> usize {
+        self.slots_at + slot as usize * self.slot_bytes
     }
 
-    /// Version number before `slot`.
-    pub(super) fn before(&self, slot: u8) -> u8 {
-        if slot == 0 { self.shape.versions as u8 - 1 } else { slot - 1 }
+    /// Bits of a version's number.
+    fn slot_bits(&self) -> u32 {
+        u32::BITS - (self.slots - 1).leading_zeros()
+    }
+
+    /// The last epoch that a word can hold.
+    pub(super) fn epoch_max(&self) -> u64 {
+        u64::MAX >> (self.slot_bits() + 1)
+    }
+
+    /// Version `slot`, written by `epoch`: a word for the place where `before` does not lie.
+    pub(super) fn word(&self, epoch: u64, slot: u32, before: Word) -> Word {
+        let place = 1 - self.place_of(before);
+        Word((epoch << 1 | place) << self.slot_bits() | u64::from(slot))
+    }
+
+    /// Which of its object's words it is: 0 or 1.
+    pub(super) fn place_of(&self, word: Word) -> u64 {
+        word.0 >> self.slot_bits() & 1
+    }
+
+    /// The epoch that wrote it.
+    pub(super) fn epoch_of(&self, word: Word) -> u64 {
+        word.0 >> self.slot_bits() >> 1
+    }
+
+    /// The number of the version.
+    pub(super) fn slot_of(&self, word: Word) -> u32 {
+        (word.0 & !(u64::MAX << self.slot_bits())) as u32
     }
 }
 
-/// The version of an object, and the epoch that wrote it. Zero: never written.
+/// A version, and the epoch that wrote it: the [`Layout`] tells them apart. Of two, the greater is newer.
+/// Zero: never written.
 #[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Word(pub(super) u64);
 
 impl Word {
     pub(super) const NEVER: Self = Self(0);
-
-    pub(super) fn new(epoch: u64, first: bool, slot: u8) -> Self {
-        Self(epoch << 3 | u64::from(first) << 2 | u64::from(slot))
-    }
-
-    pub(super) fn epoch(self) -> u64 {
-        self.0 >> 3
-    }
-
-    /// Nothing was written before it.
-    pub(super) fn is_first(self) -> bool {
-        self.0 & 4 != 0
-    }
-
-    pub(super) fn slot(self) -> u8 {
-        (self.0 & 3) as u8
-    }
 }
 
 #[cfg(test)]
@@ -193,14 +208,16 @@ mod tests {
         for versions in [Versions::Two, Versions::Three] {
             let shape = Shape { objects: 9, object_bytes: 100, versions };
             let layout = Layout::of(&shape).expect("a shape");
-            let mut end = layout.word_at(8) + WORD;
-            for object in 0..9 {
-                for slot in 0..versions as u8 {
-                    let at = layout.slot_at(object, slot);
-                    assert!(at >= end && at.is_multiple_of(LINE));
-                    end = at + 100;
-                    assert_eq!(layout.before(layout.after(slot)), slot);
-                }
+            let mut end = layout.words_at(8) + 2 * WORD;
+            for slot in 0..9 * versions as u32 {
+                let at = layout.slot_at(slot);
+                assert!(at >= end && at.is_multiple_of(LINE));
+                end = at + 100;
+                let word = layout.word(layout.epoch_max(), slot, Word::NEVER);
+                assert_eq!((layout.epoch_of(word), layout.slot_of(word)), (layout.epoch_max(), slot));
+                let next = layout.word(8, 0, word);
+                assert!(layout.word(7, slot, next) < next);
+                assert_eq!((layout.place_of(word), layout.place_of(next)), (1, 0));
             }
             assert!(end <= layout.bytes && layout.bytes < end + LINE);
         }

@@ -70,7 +70,8 @@ impl VersionedObjects {
     fn start(area: Area, newest: Vec<Word>, persistence: Persistence) -> Result<Self, VersionsError> {
         let area = Arc::new(area);
         let persister = Persister::new(area.clone(), persistence)?;
-        Ok(Self { area, writer: Writer::new(newest), persister, persistence })
+        let writer = Writer::new(newest, &area.layout);
+        Ok(Self { area, writer, persister, persistence })
     }
 
     /// The shape of the objects.
@@ -94,7 +95,7 @@ impl VersionedObjects {
         self.check_access(object, into.len())?;
         match self.writer.newest(object) {
             Word::NEVER => into.fill(0),
-            word => self.area.read(object, word.slot(), into)?,
+            word => self.area.read(self.area.layout.slot_of(word), into)?,
         }
         Ok(())
     }

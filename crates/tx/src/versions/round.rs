@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use wattkeep_persist::{LINE, WORD};
-
 use super::VersionsError;
 use super::area::Area;
 use super::layout::Word;
@@ -70,20 +68,14 @@ pub(super) struct Round {
     epoch: u64,
     written: Vec<Written>,
     marked: usize,
-    /// By lines of words: the epoch that flushed it last, so that each is flushed once.
-    flushed: Vec<u64>,
     /// The last epoch that no crash can take back.
     persistent: u64,
 }
 
-pub(super) const WORDS_PER_LINE: usize = LINE / WORD;
-
 impl Round {
     pub(super) fn new(area: Arc<Area>) -> Result<Self, VersionsError> {
         let epoch = area.epoch()?;
-        let lines = (area.layout.shape.objects as usize).div_ceil(WORDS_PER_LINE);
-        let flushed = vec![0; lines];
-        Ok(Self { area, epoch, written: Vec::new(), marked: 0, flushed, persistent: epoch })
+        Ok(Self { area, epoch, written: Vec::new(), marked: 0, persistent: epoch })
     }
 
     pub(super) fn persistent(&self) -> u64 {
@@ -96,6 +88,7 @@ impl Round {
         self.epoch = epoch;
         self.persistent = epoch - 1;
         self.written = written;
+        self.written.sort_unstable_by_key(|written| written.object);
         self.marked = 0;
     }
 
@@ -121,21 +114,9 @@ impl Round {
     /// Flushes up to `versions_max` versions and the words that name them; whether it was the last of them.
     fn mark_some(&mut self, versions_max: usize) -> Result<bool, VersionsError> {
         let end = self.written.len().min(self.marked.saturating_add(versions_max));
-        for written in &self.written[self.marked..end] {
-            self.area.mark(written.object, written.word)?;
-        }
+        self.area.mark(&self.written[self.marked..end])?;
         self.marked = end;
-        if end < self.written.len() {
-            return Ok(false);
-        }
-        for written in &self.written {
-            let flushed = &mut self.flushed[written.object as usize / WORDS_PER_LINE];
-            if *flushed != self.epoch {
-                *flushed = self.epoch;
-                self.area.flush_word(written.object)?;
-            }
-        }
-        Ok(true)
+        Ok(end == self.written.len())
     }
 
     /// The list of the epoch before, to be used again.

@@ -20,8 +20,10 @@ use super::round::{Round, Written};
 const LOOKS_MAX: u32 = 2_000;
 const NAP: Duration = Duration::from_millis(10);
 
-/// At most one epoch is sealed: one list goes there, and one comes back.
-const LISTS_MAX: usize = 1;
+/// Lists that go around. At most one epoch is sealed, so one would do; but whoever finds a ring full or empty
+/// looks at what the other side's processor wrote last, and waits for that line. So lists go there one by one,
+/// and are fetched back when all of them are there.
+const LISTS_MAX: usize = 32;
 
 /// An epoch, and what it wrote.
 type Sealed = (u64, Vec<Written>);
@@ -41,6 +43,8 @@ pub(super) struct PersistenceThread {
     told: Arc<Told>,
     lists: Producer<Sealed>,
     empty: Consumer<Vec<Written>>,
+    /// Those of the empty lists that were fetched back.
+    spare: Vec<Vec<Written>>,
     handle: Option<JoinHandle<()>>,
 }
 
@@ -48,6 +52,7 @@ impl PersistenceThread {
     pub(super) fn start(round: Round) -> Result<Self, VersionsError> {
         let told = Arc::new(Told::default());
         told.persistent.store(round.persistent(), Ordering::Relaxed);
+        let spare = vec![Vec::new(); LISTS_MAX];
         let (lists, to_persist) = RingBuffer::new(LISTS_MAX);
         let (done, empty) = RingBuffer::new(LISTS_MAX);
         let tells = Arc::clone(&told);
@@ -55,7 +60,7 @@ impl PersistenceThread {
             .name("wattkeep-persist".into())
             .spawn(move || run(round, &tells, to_persist, done))
             .map_err(|error| VersionsError::Thread(error.to_string()))?;
-        Ok(Self { told, lists, empty, handle: Some(handle) })
+        Ok(Self { told, lists, empty, spare, handle: Some(handle) })
     }
 
     pub(super) fn persistent(&self) -> u64 {
@@ -65,7 +70,10 @@ impl PersistenceThread {
     /// Hands the versions of the next epoch over; an empty list for the one behind it. The epoch before is
     /// persistent.
     pub(super) fn begin(&mut self, epoch: u64, written: Vec<Written>) -> Vec<Written> {
-        let empty = self.empty.pop().unwrap_or_default();
+        if self.spare.is_empty() {
+            self.spare.extend(std::iter::from_fn(|| self.empty.pop().ok()));
+        }
+        let empty = self.spare.pop().unwrap_or_default();
         assert!(self.lists.push((epoch, written)).is_ok(), "an epoch is sealed while another is");
         if self.told.naps.load(Ordering::Relaxed) {
             self.wake();

@@ -190,7 +190,7 @@ impl<T: Pod> Versioned<T> {
     /// As [`Self::write`].
     pub fn read_in(&self, tx: &mut Tx<'_>, object: u64) -> Result<T, TxError> {
         let mut value = T::zeroed();
-        self.within(tx, |state| state.objects.read_to_write(object, bytemuck::bytes_of_mut(&mut value)))?;
+        self.within(tx, |state| state.objects.read(object, bytemuck::bytes_of_mut(&mut value)))?;
         Ok(value)
     }
 

@@ -1,16 +1,19 @@
 //! The open epoch: operations write versions that nobody needs, and can be undone.
 //!
 //! Invariants:
-//! - the version of an object that the open epoch writes is neither the persistent one nor one that is
-//!   being persisted;
+//! - a version that the open epoch writes is no object's persistent one, nor one that is being persisted;
+//! - what an epoch replaced is free when the epoch is persistent, and is used again first: its lines are in
+//!   the cache still, since whoever replaced it had most often read it;
 //! - an epoch is sealed between operations, never inside one;
 //! - persistent words know nothing of the open epoch.
 
+use wattkeep_persist::mutant;
+
 use super::VersionsError;
-use super::layout::{Versions, Word};
+use super::layout::{Layout, Word};
 use super::objects::VersionedObjects;
 use super::persister::Persister;
-use super::round::{Pace, WORDS_PER_LINE, Written};
+use super::round::{Pace, Written};
 
 /// What operations change.
 pub(super) struct Writer {
@@ -18,6 +21,11 @@ pub(super) struct Writer {
     newest: Vec<Word>,
     /// What the open epoch wrote, each object once.
     written: Vec<Written>,
+    /// Versions that nobody needs; the last one is used next.
+    free: Vec<u32>,
+    /// Versions that the open epoch replaced, and those that the sealed one did.
+    replaced: Vec<u32>,
+    retiring: Vec<u32>,
     /// Operations of the open epoch, and of the sealed one.
     open_operations: u64,
     sealed_operations: u64,
@@ -46,10 +54,17 @@ struct Step {
 }
 
 impl Writer {
-    pub(super) fn new(newest: Vec<Word>) -> Self {
+    pub(super) fn new(newest: Vec<Word>, layout: &Layout) -> Self {
+        let mut taken = vec![false; layout.slots as usize];
+        for word in newest.iter().filter(|word| **word != Word::NEVER) {
+            taken[layout.slot_of(*word) as usize] = true;
+        }
         Self {
             newest,
             written: Vec::new(),
+            free: (0..layout.slots).rev().filter(|slot| !taken[*slot as usize]).collect(),
+            replaced: Vec::new(),
+            retiring: Vec::new(),
             open_operations: 0,
             sealed_operations: 0,
             operations: 0,
@@ -75,6 +90,8 @@ impl Writer {
 
     /// Seals the open epoch. The round before is over.
     fn seal(&mut self, persister: &mut Persister) {
+        self.free.append(&mut self.retiring);
+        std::mem::swap(&mut self.replaced, &mut self.retiring);
         persister.seal(&mut self.written);
         self.sealed_operations = std::mem::take(&mut self.open_operations);
         self.rounds += 1;
@@ -89,6 +106,8 @@ impl Writer {
     fn committed_by_log(&mut self, persister: &mut Persister) {
         self.undo.clear();
         self.written.clear();
+        self.free.append(&mut self.retiring);
+        self.free.append(&mut self.replaced);
         (self.open_operations, self.sealed_operations) = (0, 0);
         self.operations += 1;
         persister.skip();
@@ -130,18 +149,11 @@ impl VersionedObjects {
     pub(super) fn begin(&mut self) -> Result<(), VersionsError> {
         self.persister.check()?;
         self.take_back()?;
+        if self.persister.sealed() >= self.area.layout.epoch_max() {
+            return Err(VersionsError::UsedUp);
+        }
         self.writer.undo.written = self.writer.written.len();
         Ok(())
-    }
-
-    /// Reads `object` within the operation; the place of its next version comes into the cache meanwhile.
-    pub(super) fn read_to_write(&self, object: u64, into: &mut [u8]) -> Result<(), VersionsError> {
-        self.check_access(object, into.len())?;
-        let newest = self.writer.newest(object);
-        if newest.epoch() <= self.persister.sealed() {
-            self.area.expect_write(object, self.area.layout.after(newest.slot()));
-        }
-        self.read(object, into)
     }
 
     /// Writes `object` within the operation.
@@ -150,21 +162,26 @@ impl VersionedObjects {
         let before = self.writer.newest(object);
         let open = self.persister.sealed() + 1;
         let saved_at = self.writer.undo.bytes.len();
-        let overwritten = before != Word::NEVER && before.epoch() == open;
+        let overwritten = before != Word::NEVER && self.area.layout.epoch_of(before) == open;
         let word = if overwritten {
-            self.save(object, before)?;
+            self.save(before)?;
             before
         } else {
-            self.wait_for(before)?;
-            let first = before == Word::NEVER;
-            let slot = if first { 0 } else { self.area.layout.after(before.slot()) };
-            Word::new(open, first, slot)
+            let slot = self.free_slot()?;
+            let kept = if mutant::planted("version-named-in-the-newer-word") { Word::NEVER } else { before };
+            self.area.layout.word(open, slot, kept)
         };
         // Refused bytes were not stored: nothing to undo.
-        self.area.write(object, word.slot(), bytes)?;
+        self.area.write(self.area.layout.slot_of(word), bytes)?;
         let writer = &mut self.writer;
         writer.undo.steps.push(Step { object, before, overwritten, saved_at });
         if !overwritten {
+            writer.free.pop();
+            if before != Word::NEVER {
+                let early = mutant::planted("version-free-too-early");
+                let list = if early { &mut writer.free } else { &mut writer.replaced };
+                list.push(self.area.layout.slot_of(before));
+            }
             writer.written.push(Written { object, word });
             writer.newest[object as usize] = word;
         }
@@ -180,20 +197,22 @@ impl VersionedObjects {
         self.writer.committed(&mut self.persister, self.persistence.pace())
     }
 
-    /// With two versions, the one to be overwritten stays until the newer one is persistent.
-    fn wait_for(&mut self, newest: Word) -> Result<(), VersionsError> {
-        if self.area.layout.shape.versions == Versions::Two && newest.epoch() > self.persister.persistent() {
+    /// A version that nobody needs. With two for each object it may be that the sealed epoch has to become
+    /// persistent first: then objects have one each, and the open epoch has not written all of them.
+    fn free_slot(&mut self) -> Result<u32, VersionsError> {
+        if self.writer.free.is_empty() {
             self.persister.finish()?;
+            self.writer.free.append(&mut self.writer.retiring);
         }
-        Ok(())
+        Ok(*self.writer.free.last().expect("twice as many versions as objects"))
     }
 
     /// Keeps what the open epoch wrote before.
-    fn save(&mut self, object: u64, word: Word) -> Result<(), VersionsError> {
+    fn save(&mut self, word: Word) -> Result<(), VersionsError> {
         let bytes = &mut self.writer.undo.bytes;
         let end = bytes.len();
         bytes.resize(end + self.area.layout.shape.object_bytes as usize, 0);
-        self.area.read(object, word.slot(), &mut bytes[end..])
+        self.area.read(self.area.layout.slot_of(word), &mut bytes[end..])
     }
 
     /// Takes the operation back. A refusal is final.
@@ -213,10 +232,15 @@ impl VersionedObjects {
             return Ok(());
         }
         while let Some(step) = steps.pop() {
-            writer.newest[step.object as usize] = step.before;
+            let word = std::mem::replace(&mut writer.newest[step.object as usize], step.before);
+            let slot = area.layout.slot_of(word);
             if step.overwritten {
-                let saved = &bytes[step.saved_at..step.saved_at + object_bytes];
-                area.write(step.object, step.before.slot(), saved)?;
+                area.write(slot, &bytes[step.saved_at..step.saved_at + object_bytes])?;
+                continue;
+            }
+            writer.free.push(slot);
+            if step.before != Word::NEVER {
+                writer.replaced.pop();
             }
         }
         writer.written.truncate(*written);
@@ -238,7 +262,7 @@ impl VersionedObjects {
                 into.fill(0);
                 Ok(())
             }
-            Some(step) => self.area.read(object, step.before.slot(), into),
+            Some(step) => self.area.read(self.area.layout.slot_of(step.before), into),
         }
     }
 
@@ -251,13 +275,9 @@ impl VersionedObjects {
     /// Begins to write back all that the open epoch wrote, and names it in the objects' words: what commits
     /// it is a transaction's matter. An error, now or before it has committed, is final for the objects.
     pub(super) fn mark_open_epoch(&self) -> Result<(), VersionsError> {
-        let written = &self.writer.written;
-        written.iter().try_for_each(|written| self.area.mark(written.object, written.word))?;
-        let mut lines: Vec<_> =
-            written.iter().map(|written| written.object / WORDS_PER_LINE as u64).collect();
-        lines.sort_unstable();
-        lines.dedup();
-        lines.into_iter().try_for_each(|line| self.area.flush_word(line * WORDS_PER_LINE as u64))
+        let mut written = self.writer.written.clone();
+        written.sort_unstable_by_key(|written| written.object);
+        self.area.mark(&written)
     }
 
     /// The transaction that logged the open epoch has committed.
@@ -282,13 +302,18 @@ impl<'a> Operation<'a> {
 
     /// Reads all of `object`, with what this operation wrote. One never written is zeros.
     ///
-    /// What an operation reads it usually writes, so the place of the next version is brought into the cache
-    /// meanwhile: it is cold, and stores to it would wait. [`VersionedObjects::read`] only reads.
-    ///
     /// # Errors
     /// There is no such object, or it has another length.
     pub fn read(&self, object: u64, into: &mut [u8]) -> Result<(), VersionsError> {
-        self.objects.read_to_write(object, into)
+        self.objects.read(object, into)
+    }
+
+    /// Says that `object` will soon be read: it comes into the cache meanwhile. A hint.
+    pub fn expect(&self, object: u64) {
+        let VersionedObjects { area, writer, .. } = &*self.objects;
+        if let Some(word) = writer.newest.get(object as usize).filter(|word| **word != Word::NEVER) {
+            area.expect(area.layout.slot_of(*word));
+        }
     }
 
     /// Writes all of `object`.
