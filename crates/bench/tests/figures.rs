@@ -62,7 +62,7 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
     for place in places {
         expected.extend(["hybrid.word", "hybrid.object", "redo"].map(|figure| format!("tx.{figure}{place}")));
     }
-    for rival in ["pmdk", "lmdb", "redb"] {
+    for rival in ["pmdk", "lmdb", "redb", "floor"] {
         let shown = ["", ".insert", ".update", ".batch", ".memory", ".eadr", ".adr", ".file"];
         expected.extend(shown.map(|end| format!("pht.{rival}{end}")));
     }

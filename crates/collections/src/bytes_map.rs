@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
-use wattkeep_persist::Ptr;
+use wattkeep_persist::{LINE, Ptr};
 use wattkeep_tx::Tx;
 
 use crate::check::Findings;
@@ -70,6 +70,8 @@ fn read(view: &impl View, at: u64, len: u32) -> Result<Vec<u8>, Error> {
 impl Entries for Loose {
     type Key = [u8];
     type Value = [u8];
+
+    const BYTES_SOON: usize = LINE;
 
     fn hash(seed: u64, key: &[u8]) -> u64 {
         hash_bytes(seed, key)

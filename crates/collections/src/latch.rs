@@ -14,7 +14,7 @@
 //!   sequence is odd while they do; before, readers go on with what was committed.
 //!
 //! Both are one rule: the sequence is odd from a transaction's first store in place to its end
-//! ([`Tx::before_apply`] calls us at that moment, whichever log there is).
+//! ([`Partner::before_apply`] tells us when a redo log comes to it).
 //!
 //! Memory that a transaction frees may soon be somebody else's. A reader that still walks there finds
 //! nonsense, but the sequence has moved on, so the nonsense is never told.
@@ -28,13 +28,13 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use wattkeep_heap::Heap;
 use wattkeep_persist::{Pod, Space};
-use wattkeep_tx::Tx;
+use wattkeep_tx::{Partner, Tx};
 
 use crate::error::Error;
 use crate::view::View;
@@ -61,14 +61,26 @@ struct Registry {
 
 static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 
-/// Who has a turn.
+/// Of [`Latch::turn`]: a transaction has it.
+const WRITES: u32 = 1;
+
+/// Of [`Latch::turn`]: others may wait for it, or read at rest. Who sees this looks at [`Turns`].
+const CROWDED: u32 = 2;
+
+/// Who has a turn beside a transaction, and who waits for one.
 #[derive(Default)]
 struct Turns {
-    writes: bool,
     reads: u32,
     /// Readers that wait: they go before writers.
     readers: u32,
     writers: u32,
+}
+
+impl Turns {
+    /// Nobody is there to be told.
+    fn is_quiet(&self) -> bool {
+        self.reads + self.readers + self.writers == 0
+    }
 }
 
 /// The latch of one structure.
@@ -83,12 +95,11 @@ pub(crate) struct Latch {
     changer: AtomicU64,
     /// Thread of the owner, by number.
     thread: AtomicU64,
+    /// Changed by one exchange while [`CROWDED`] is not set, under the lock of `turns` otherwise.
+    turn: AtomicU32,
     turns: Mutex<Turns>,
     turned: Condvar,
 }
-
-/// Ends the ownership of a transaction.
-struct Owned(Arc<Latch>);
 
 /// What lies there as long as the sequence is `before`.
 pub struct Committed<'a> {
@@ -128,6 +139,7 @@ impl Latch {
             owner: AtomicU64::new(NOBODY),
             changer: AtomicU64::new(NOBODY),
             thread: AtomicU64::new(0),
+            turn: AtomicU32::new(0),
             turns: Mutex::default(),
             turned: Condvar::new(),
         });
@@ -146,7 +158,7 @@ impl Latch {
         self.take_turn()?;
         self.owner.store(tx.id(), Ordering::Relaxed);
         self.thread.store(this_thread(), Ordering::Relaxed);
-        tx.hold(Owned(Arc::clone(self)));
+        tx.tell(Arc::clone(self) as Arc<dyn Partner>);
         Ok(())
     }
 
@@ -156,8 +168,9 @@ impl Latch {
         self.own(tx)?;
         if self.changer.load(Ordering::Relaxed) != tx.id() {
             self.changer.store(tx.id(), Ordering::Relaxed);
-            let latch = Arc::clone(self);
-            tx.before_apply(move || latch.open_up());
+            if tx.in_place() {
+                self.open_up();
+            }
         }
         Ok(())
     }
@@ -195,16 +208,16 @@ impl Latch {
         &self,
         read: impl FnOnce(&Committed<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut turns = lock(&self.turns);
-        if turns.writes {
+        let mut turns = self.crowd();
+        if self.is_written() {
             if self.thread.load(Ordering::Relaxed) == this_thread() {
                 return Err(Error::OwnTransaction);
             }
             drop(turns);
             let waiting = self.begin_to_wait()?;
-            turns = lock(&self.turns);
+            turns = self.crowd();
             turns.readers += 1;
-            while turns.writes {
+            while self.is_written() {
                 turns = self.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
             }
             turns.readers -= 1;
@@ -221,21 +234,64 @@ impl Latch {
         self.sequence.load(Ordering::Relaxed) == before
     }
 
+    /// From here on a turn is taken and given back under the lock that this returns.
+    fn crowd(&self) -> MutexGuard<'_, Turns> {
+        let turns = lock(&self.turns);
+        self.turn.fetch_or(CROWDED, Ordering::Acquire);
+        turns
+    }
+
+    /// A transaction has a turn. Under the lock of a crowd.
+    fn is_written(&self) -> bool {
+        self.turn.load(Ordering::Relaxed) & WRITES != 0
+    }
+
+    /// Says who has a turn now. Under the lock of a crowd, which is over if nobody is left of it.
+    fn settle(&self, turns: &Turns, writes: u32) {
+        let crowded = if turns.is_quiet() { 0 } else { CROWDED };
+        self.turn.store(writes | crowded, Ordering::Release);
+    }
+
+    #[inline]
     fn take_turn(&self) -> Result<(), Error> {
-        let mut turns = lock(&self.turns);
-        if turns.writes || turns.reads + turns.readers > 0 {
+        match self.turn.compare_exchange(0, WRITES, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(_) => self.wait_for_turn(),
+        }
+    }
+
+    #[cold]
+    fn wait_for_turn(&self) -> Result<(), Error> {
+        let mut turns = self.crowd();
+        if self.is_written() || turns.reads + turns.readers > 0 {
             drop(turns);
             let waiting = self.begin_to_wait()?;
-            turns = lock(&self.turns);
+            turns = self.crowd();
             turns.writers += 1;
-            while turns.writes || turns.reads + turns.readers > 0 {
+            while self.is_written() || turns.reads + turns.readers > 0 {
                 turns = self.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
             }
             turns.writers -= 1;
             drop(waiting);
         }
-        turns.writes = true;
+        self.settle(&turns, WRITES);
         Ok(())
+    }
+
+    #[inline]
+    fn give_turn_back(&self) {
+        if self.turn.compare_exchange(WRITES, 0, Ordering::Release, Ordering::Relaxed).is_err() {
+            self.give_turn_to_others();
+        }
+    }
+
+    #[cold]
+    fn give_turn_to_others(&self) {
+        let turns = self.crowd();
+        self.settle(&turns, 0);
+        if turns.readers + turns.writers > 0 {
+            self.turned.notify_all();
+        }
     }
 
     /// Notes that this thread waits for the owner, unless the owner waits for this thread, itself or by
@@ -282,29 +338,31 @@ struct ReadTurn<'a>(&'a Latch);
 
 impl Drop for ReadTurn<'_> {
     fn drop(&mut self) {
-        let mut turns = lock(&self.0.turns);
+        let mut turns = self.0.crowd();
         turns.reads -= 1;
+        self.0.settle(&turns, 0);
         if turns.reads == 0 && turns.writers > 0 {
             self.0.turned.notify_all();
         }
     }
 }
 
-impl Drop for Owned {
-    fn drop(&mut self) {
-        let latch = &*self.0;
-        let sequence = latch.sequence.load(Ordering::Relaxed);
+impl Partner for Latch {
+    fn before_apply(&self) {
+        if self.changer.load(Ordering::Relaxed) != NOBODY {
+            self.open_up();
+        }
+    }
+
+    fn ended(&self) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
         if !sequence.is_multiple_of(2) {
-            latch.sequence.store(sequence + 1, Ordering::Release);
+            self.sequence.store(sequence + 1, Ordering::Release);
         }
-        latch.owner.store(NOBODY, Ordering::Relaxed);
-        latch.changer.store(NOBODY, Ordering::Relaxed);
-        latch.thread.store(0, Ordering::Relaxed);
-        let mut turns = lock(&latch.turns);
-        turns.writes = false;
-        if turns.readers + turns.writers > 0 {
-            latch.turned.notify_all();
-        }
+        self.owner.store(NOBODY, Ordering::Relaxed);
+        self.changer.store(NOBODY, Ordering::Relaxed);
+        self.thread.store(0, Ordering::Relaxed);
+        self.give_turn_back();
     }
 }
 
@@ -333,6 +391,11 @@ impl View for Committed<'_> {
 
     fn bound(&self) -> u64 {
         self.space().len() as u64
+    }
+
+    #[inline]
+    fn soon(&self, at: u64, len: usize) {
+        View::soon(self.space(), at, len);
     }
 
     fn still(&self) -> Result<(), Error> {

@@ -24,9 +24,14 @@ impl<K, V> Fixed<K, V> {
     const BYTES: usize = whole_words(size_of::<K>()) + whole_words(size_of::<V>());
 }
 
+/// Of larger entries the rest comes by itself: the processor sees that they are read in order.
+const SOON_MAX: usize = 256;
+
 impl<K: Pod, V: Pod> Entries for Fixed<K, V> {
     type Key = K;
     type Value = V;
+
+    const BYTES_SOON: usize = if Self::BYTES < SOON_MAX { Self::BYTES } else { SOON_MAX };
 
     #[inline]
     fn hash(seed: u64, key: &K) -> u64 {
@@ -57,8 +62,7 @@ impl<K: Pod, V: Pod> Entries for Fixed<K, V> {
 
     #[inline]
     fn write(tx: &mut Tx<'_>, at: u64, _hash: u64, key: &K, value: &V) -> Result<(), Error> {
-        tx.write(Ptr::at(at), key)?;
-        Ok(tx.write(Ptr::at(at + Self::AT_VALUE), value)?)
+        Ok(tx.fill(at, Self::BYTES, [(0, bytes_of(key)), (Self::AT_VALUE, bytes_of(value))])?)
     }
 
     #[inline]

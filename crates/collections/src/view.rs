@@ -25,6 +25,9 @@ pub trait View {
     /// Bytes that there are: whatever claims to be longer is damaged.
     fn bound(&self) -> u64;
 
+    /// `len` bytes at `at` are needed soon. Only a hint: any numbers may be told.
+    fn soon(&self, at: u64, len: usize);
+
     /// Fails if what was read so far was changed meanwhile: asked before something costly is done with it.
     fn still(&self) -> Result<(), Error> {
         Ok(())
@@ -37,18 +40,23 @@ impl View for Tx<'_> {
         Ok(self.read_bytes(at, into)?)
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(&self, at: u64) -> Result<u64, Error> {
         Ok(self.read(Ptr::<u64>::at(at))?)
     }
 
-    #[inline]
+    #[inline(always)]
     fn value<T: Pod>(&self, at: u64) -> Result<T, Error> {
         Ok(self.read(Ptr::<T>::at(at))?)
     }
 
     fn bound(&self) -> u64 {
         self.heap().space().len() as u64
+    }
+
+    #[inline]
+    fn soon(&self, at: u64, len: usize) {
+        self.heap().space().prefetch_to_write(at as usize, len);
     }
 }
 
@@ -58,18 +66,23 @@ impl View for Space {
         Ok(self.read_bytes(at as usize, into)?)
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(&self, at: u64) -> Result<u64, Error> {
         Ok(self.load(at as usize)?)
     }
 
-    #[inline]
+    #[inline(always)]
     fn value<T: Pod>(&self, at: u64) -> Result<T, Error> {
         Ok(self.read(at as usize)?)
     }
 
     fn bound(&self) -> u64 {
         self.len() as u64
+    }
+
+    #[inline]
+    fn soon(&self, at: u64, len: usize) {
+        self.prefetch(at as usize, len);
     }
 }
 

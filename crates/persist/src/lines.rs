@@ -52,8 +52,21 @@ pub unsafe fn flush(how: LineFlush, address: *const u8) {
 /// address.
 #[inline]
 pub fn prefetch_to_write(address: *const u8) {
+    if cfg!(miri) {
+        return;
+    }
     // SAFETY: 1, 2: a hint, which never faults; processors without it do nothing.
     unsafe { std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags)) };
+}
+
+/// Begins to bring the line at `address` into the cache, to be read.
+#[inline]
+pub fn prefetch(address: *const u8) {
+    if cfg!(miri) {
+        return;
+    }
+    // SAFETY: 1, 2: a hint, which never faults.
+    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast()) };
 }
 
 /// Stores and flushes before it come before stores behind it.

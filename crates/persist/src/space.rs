@@ -211,7 +211,7 @@ impl Space {
     ///
     /// # Errors
     /// It leaves the space.
-    #[inline]
+    #[inline(always)]
     pub fn read<T: Pod>(&self, at: usize) -> Result<T, Refused> {
         let mut value = T::zeroed();
         self.read_bytes(at, bytemuck::bytes_of_mut(&mut value))?;
@@ -222,7 +222,7 @@ impl Space {
     ///
     /// # Errors
     /// They leave the space.
-    #[inline]
+    #[inline(always)]
     pub fn read_bytes(&self, at: usize, into: &mut [u8]) -> Result<(), Refused> {
         self.check(at, into.len())?;
         if self.watched {
@@ -284,7 +284,7 @@ impl Space {
     ///
     /// # Errors
     /// They leave the space, or cannot be announced.
-    #[inline]
+    #[inline(always)]
     pub fn write_bytes(&self, at: usize, bytes: &[u8]) -> Result<(), Refused> {
         self.window(at, bytes.len())?.write_bytes(at, bytes)
     }
@@ -310,6 +310,16 @@ impl Space {
         if self.check(at, len).is_ok() {
             (at / LINE * LINE..at + len).step_by(LINE).for_each(|line| {
                 lines::prefetch_to_write(self.start.wrapping_add(line));
+            });
+        }
+    }
+
+    /// The same for bytes that will soon be read.
+    #[inline]
+    pub fn prefetch(&self, at: usize, len: usize) {
+        if self.check(at, len).is_ok() {
+            (at / LINE * LINE..at + len).step_by(LINE).for_each(|line| {
+                lines::prefetch(self.start.wrapping_add(line));
             });
         }
     }
@@ -450,7 +460,7 @@ impl Window<'_> {
     ///
     /// # Errors
     /// They leave the window.
-    #[inline]
+    #[inline(always)]
     pub fn write_bytes(&self, at: usize, bytes: &[u8]) -> Result<(), Refused> {
         self.check(at, bytes.len())?;
         // SAFETY: 1: inside the window, which was checked.

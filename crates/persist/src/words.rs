@@ -10,9 +10,12 @@
 //! 2. Words are eight bytes at addresses that eight divides.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::WORD;
+
+/// Bytes of half a word.
+const HALF: usize = WORD / 2;
 
 /// Loads the word at `at`: what was stored before it by whoever stored it is visible afterwards.
 ///
@@ -74,6 +77,7 @@ pub unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
 ///
 /// # Safety
 /// 1, for `to.len()` bytes at `from`.
+#[inline(never)]
 unsafe fn copy_out_any(from: *const u8, to: &mut [u8]) {
     let head = from.align_offset(WORD).min(to.len());
     let (first, rest) = to.split_at_mut(head);
@@ -124,24 +128,38 @@ pub unsafe fn copy_in(to: *mut u8, from: &[u8]) {
 ///
 /// # Safety
 /// 1, for `from.len()` bytes at `to`.
+#[inline(never)]
 unsafe fn copy_in_any(to: *mut u8, from: &[u8]) {
-    let head = to.align_offset(WORD).min(from.len());
+    let head = (to.addr().wrapping_neg() % WORD).min(from.len());
     let (first, rest) = from.split_at(head);
     let (words, last) = rest.as_chunks::<WORD>();
     let mut at = to;
     // SAFETY: 1 by the caller: `at` moves over `from.len()` bytes; 2: behind the head it is aligned.
     unsafe {
-        for byte in first {
-            AtomicU8::from_ptr(at).store(*byte, Ordering::Relaxed);
-            at = at.add(1);
-        }
+        copy_in_part(at, first);
+        at = at.add(head);
         for word in words {
             AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
             at = at.add(WORD);
         }
-        for byte in last {
-            AtomicU8::from_ptr(at).store(*byte, Ordering::Relaxed);
-            at = at.add(1);
-        }
+        copy_in_part(at, last);
+    }
+}
+
+/// Copies less than a word; half of one, where it lies so, by one store.
+///
+/// # Safety
+/// 1, for `from.len()` bytes at `to`.
+#[inline]
+unsafe fn copy_in_part(to: *mut u8, from: &[u8]) {
+    if let Some((half, [])) = from.split_first_chunk::<HALF>()
+        && to.addr().is_multiple_of(HALF)
+    {
+        // SAFETY: 1 by the caller; aligned, as just seen.
+        return unsafe { AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes(*half), Ordering::Relaxed) };
+    }
+    for (offset, byte) in from.iter().enumerate() {
+        // SAFETY: 1 by the caller.
+        unsafe { AtomicU8::from_ptr(to.add(offset)).store(*byte, Ordering::Relaxed) };
     }
 }

@@ -7,7 +7,6 @@
 //! Never holds a window while it waits for another.
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use wattkeep_persist::{LINE, Refused, Space, bytemuck, mutant};
 
@@ -17,10 +16,15 @@ use crate::logged::LaneCounters;
 use crate::record::{Kind, Mark, OBJECT_RECORD, ObjectRecord, Record, Slot, WORD_RECORD, WordRecord, mix};
 
 /// Stores are announced in pieces of this size at most: a page.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Stores bytes of any length, announcing a page at a time: a large object must not need a large budget.
+#[inline]
 pub(crate) fn put(space: &Space, at: usize, bytes: &[u8]) -> Result<(), Refused> {
+    if at % PAGE + bytes.len() <= PAGE { space.write_bytes(at, bytes) } else { put_pages(space, at, bytes) }
+}
+
+fn put_pages(space: &Space, at: usize, bytes: &[u8]) -> Result<(), Refused> {
     let mut done = 0;
     while done < bytes.len() {
         let piece = (PAGE - (at + done) % PAGE).min(bytes.len() - done);
@@ -70,7 +74,7 @@ pub(crate) struct Lane {
     object_digest: u64,
     /// Redo: the last transaction's slot and where its records begin, and the thread whose flushes of its
     /// homes no fence has followed.
-    pub(crate) unfenced: Option<(Slot, Bytes, ThreadId)>,
+    pub(crate) unfenced: Option<(Slot, Bytes, usize)>,
     /// What the lane logged since the manager was opened.
     logged: Arc<LaneCounters>,
     /// Undo: which half of slots and lists is next. The other one is that of the last transaction.
@@ -139,14 +143,15 @@ impl Lane {
 
     /// Whether `need` fits behind what is used, with no more than `bytes_max` in all parts then.
     pub(crate) fn has_room(&self, need: &Bytes, bytes_max: usize) -> bool {
-        self.short_of(need).is_none() && (self.is_empty() || self.used.total() + need.total() <= bytes_max)
+        let used = self.used.total();
+        self.short_of(need).is_none() && (used == 0 || used + need.total() <= bytes_max)
     }
 
     /// The part where `need` does not fit behind what is used.
     fn short_of(&self, need: &Bytes) -> Option<Part> {
-        Part::ALL
-            .into_iter()
-            .find(|part| need.of(*part) > 0 && self.used.of(*part) + need.of(*part) > self.place.room(*part))
+        let is_short =
+            |part: Part| need.of(part) > 0 && self.used.of(part) + need.of(part) > self.place.room(part);
+        Part::ALL.into_iter().find(|part| is_short(*part))
     }
 
     /// An error if `need` does not fit behind what is used.
@@ -187,22 +192,22 @@ impl Lane {
     /// there without it where the order of the program counts.
     pub(crate) fn append_records(&mut self, space: &Space) -> Result<(), Refused> {
         let Buffers { word_records, words, object_records, objects, .. } = &mut self.buffers;
-        self.logged.words(word_records.len());
-        self.logged.objects(object_records.len(), objects.len());
-        objects.resize(objects.len().next_multiple_of(8), 0);
         let (used, place) = (&mut self.used, &self.place);
-        for (part, bytes) in [
-            (Part::Words, words.as_slice()),
-            (Part::Objects, objects.as_slice()),
-            (Part::WordRecords, bytemuck::cast_slice(word_records)),
-            (Part::ObjectRecords, bytemuck::cast_slice(object_records)),
-        ] {
-            append(space, place, used, part, bytes)?;
+        if !word_records.is_empty() {
+            self.logged.words(word_records.len());
+            append(space, place, used, Part::Words, words)?;
+            append(space, place, used, Part::WordRecords, bytemuck::cast_slice(word_records))?;
+            word_records.clear();
+            words.clear();
         }
-        word_records.clear();
-        words.clear();
-        object_records.clear();
-        objects.clear();
+        if !object_records.is_empty() {
+            self.logged.objects(object_records.len(), objects.len());
+            objects.resize(objects.len().next_multiple_of(8), 0);
+            append(space, place, used, Part::Objects, objects)?;
+            append(space, place, used, Part::ObjectRecords, bytemuck::cast_slice(object_records))?;
+            object_records.clear();
+            objects.clear();
+        }
         Ok(())
     }
 
@@ -215,6 +220,9 @@ impl Lane {
     ) -> Result<(), Refused> {
         let list = &mut self.buffers.list;
         list.clear();
+        if allocated.is_empty() && freed.is_empty() {
+            return Ok(());
+        }
         list.extend_from_slice(allocated);
         list.extend_from_slice(freed);
         self.logged.list(list.len() * 8);
@@ -300,9 +308,6 @@ fn append(
     part: Part,
     bytes: &[u8],
 ) -> Result<(), Refused> {
-    if bytes.is_empty() {
-        return Ok(());
-    }
     let at = place.start(part) + used.of(part);
     put(space, at, bytes)?;
     used.add(part, bytes.len());

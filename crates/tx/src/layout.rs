@@ -80,28 +80,38 @@ impl Part {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneLayout {
     at: usize,
-    bytes: usize,
+    starts: [usize; Part::ALL.len()],
+    rooms: [usize; Part::ALL.len()],
 }
 
 impl LaneLayout {
+    fn new(at: usize, bytes: usize) -> Self {
+        let share = |part: Part| (bytes - LINE) * part.sixteenths() / 16 / LINE * LINE;
+        let mut place = Self { at, starts: Default::default(), rooms: Default::default() };
+        let mut start = at + LINE;
+        for part in Part::ALL {
+            place.starts[part as usize] = start;
+            place.rooms[part as usize] = share(part) / part.entry_bytes() * part.entry_bytes();
+            start += share(part);
+        }
+        place
+    }
+
     /// The line that says which transaction of the lane ended last (undo).
     pub(crate) fn done_at(&self) -> usize {
         self.at
     }
 
     /// Where the part begins.
+    #[inline]
     pub(crate) fn start(&self, part: Part) -> usize {
-        let before = Part::ALL.iter().take_while(|other| **other != part).map(|other| self.share(*other));
-        self.at + LINE + before.sum::<usize>()
+        self.starts[part as usize]
     }
 
     /// How many bytes of it can be used.
+    #[inline]
     pub(crate) fn room(&self, part: Part) -> usize {
-        self.share(part) / part.entry_bytes() * part.entry_bytes()
-    }
-
-    fn share(&self, part: Part) -> usize {
-        (self.bytes - LINE) * part.sixteenths() / 16 / LINE * LINE
+        self.rooms[part as usize]
     }
 }
 
@@ -134,7 +144,7 @@ impl Layout {
     }
 
     pub(crate) fn lane(&self, lane: u32) -> LaneLayout {
-        LaneLayout { at: self.at + PREFACE_BYTES + lane as usize * self.lane_bytes, bytes: self.lane_bytes }
+        LaneLayout::new(self.at + PREFACE_BYTES + lane as usize * self.lane_bytes, self.lane_bytes)
     }
 }
 

@@ -35,3 +35,4 @@ pub use manager::Manager;
 pub use options::{Granularity, Hint, Logging, Options};
 pub use recover::Recovered;
 pub use tx::Tx;
+pub use work::Partner;

@@ -165,11 +165,15 @@ impl Lines {
     }
 
     /// Puts what is staged over `into`, which was read at `at`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn overlay(&self, at: u64, into: &mut [u8]) {
-        if self.filter == 0 {
-            return;
+        if !self.is_empty() {
+            self.overlay_some(at, into);
         }
+    }
+
+    #[inline(never)]
+    fn overlay_some(&self, at: u64, into: &mut [u8]) {
         for (line, within, part) in pieces(at, into.len()) {
             let Some(place) = self.find(line) else { continue };
             let (mask, wanted) = (self.heads[place].mask, mask_of(&within));
@@ -209,34 +213,24 @@ impl Lines {
     }
 
     /// All runs, in the order of the first change; those that continue each other are one.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        let (mut place, mut from) = (0, 0);
-        std::iter::from_fn(move || {
-            loop {
-                let head = self.heads.get(place)?;
-                let Some((run, word)) = next_run(head.mask, head.words, from) else {
-                    (place, from) = (place + 1, 0);
-                    continue;
-                };
-                let home = head.line * LINE as u64 + run.start as u64;
-                let start = place * LINE + run.start;
+    pub(crate) fn runs(&self, runs: &mut Vec<Run>) {
+        runs.clear();
+        for (place, head) in self.heads.iter().enumerate() {
+            let mut from = 0;
+            while let Some((run, word)) = next_run(head.mask, head.words, from) {
                 from = run.end;
-                let mut bytes = run.len();
-                while from == LINE && !word {
-                    let Some(more) = self.continued(place) else { break };
-                    (place, from) = (place + 1, more);
-                    bytes += more;
+                let home = head.line * LINE as u64 + run.start as u64;
+                let bytes = place * LINE + run.start..place * LINE + run.end;
+                match runs.last_mut() {
+                    Some(last)
+                        if !word && !last.word && last.end() == home && last.bytes.end == bytes.start =>
+                    {
+                        last.bytes.end = bytes.end;
+                    }
+                    _ => runs.push(Run { home, word, bytes }),
                 }
-                return Some(Run { home, word, bytes: start..start + bytes });
             }
-        })
-    }
-
-    /// How many bytes of the next line continue an object run that fills this one to its end.
-    fn continued(&self, place: usize) -> Option<usize> {
-        let next = self.heads.get(place + 1)?;
-        let more = (next.mask & !next.words).trailing_ones() as usize;
-        (next.line == self.heads[place].line + 1 && more > 0).then_some(more)
+        }
     }
 
     /// The staged bytes that [`Run::bytes`] points into.
@@ -307,9 +301,15 @@ mod tests {
     /// What the lines must say, byte by byte.
     type Model = BTreeMap<u64, u8>;
 
+    fn runs_of(lines: &Lines) -> Vec<Run> {
+        let mut runs = Vec::new();
+        lines.runs(&mut runs);
+        runs
+    }
+
     fn bytes_of(lines: &Lines) -> Model {
         let mut bytes = Model::new();
-        for run in lines.runs() {
+        for run in runs_of(lines) {
             assert!(!run.word || run.home.is_multiple_of(8) && run.bytes.len() == 8, "{run:?}");
             for (offset, byte) in lines.bytes()[run.bytes.clone()].iter().enumerate() {
                 let before = bytes.insert(run.home + offset as u64, *byte);
@@ -344,7 +344,7 @@ mod tests {
                 assert_eq!(read, expected, "seed {seed}");
             }
             lines.clear();
-            assert!(lines.is_empty() && lines.runs().next().is_none());
+            assert!(lines.is_empty() && runs_of(&lines).is_empty());
         }
     }
 
@@ -374,13 +374,14 @@ mod tests {
         let mut lines = Lines::default();
         lines.stage(40, &[1; 4096], false);
         lines.stage(80, &[2; 8], true);
-        let runs: Vec<Run> = lines.runs().collect();
+        let runs = runs_of(&lines);
         assert_eq!(runs.len(), 1);
         assert_eq!((runs[0].home, runs[0].bytes.len(), runs[0].word), (40, 4096, false));
         lines.clear();
         lines.stage(80, &[2; 16], true);
-        assert_eq!(lines.runs().filter(|run| run.word).count(), 2);
+        assert_eq!(runs_of(&lines).iter().filter(|run| run.word).count(), 2);
         lines.stage(84, &[3; 8], false);
-        assert_eq!(lines.runs().map(|run| (run.home, run.bytes.len())).collect::<Vec<_>>(), [(80, 16)]);
+        let places: Vec<_> = runs_of(&lines).iter().map(|run| (run.home, run.bytes.len())).collect();
+        assert_eq!(places, [(80, 16)]);
     }
 }

@@ -151,10 +151,17 @@ impl Manager {
     }
 
     /// The answer of a step behind the point of no return: an error poisons.
+    #[inline]
     pub(crate) fn decided<T>(&self, step: Result<T, TxError>) -> Result<T, TxError> {
-        step.inspect_err(|error| {
-            let _ = self.poisoned.set(error.to_string());
-        })
+        if let Err(error) = &step {
+            self.poison(error);
+        }
+        step
+    }
+
+    #[cold]
+    fn poison(&self, error: &TxError) {
+        let _ = self.poisoned.set(error.to_string());
     }
 }
 

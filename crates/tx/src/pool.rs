@@ -1,19 +1,28 @@
 //! Hands out lanes: each thread gets the one it had before, or the first that is free, or waits.
 //!
-//! Invariant: a lane is either in the pool or in exactly one pair of hands.
+//! Invariant: a lane is either in the pool or in exactly one pair of hands. In the pool it is used under its
+//! lock, for a commit with redo; undo takes it out, for as long as the transaction lasts.
 
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::lane::Lane;
 use crate::layout::Layout;
 use crate::logged::{LaneCounters, Logged};
 
-thread_local! {
-    static THREAD: usize = {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        THREADS.fetch_add(1, Ordering::Relaxed)
-    };
+/// Number of this thread: never 0, never used twice.
+#[inline]
+pub(crate) fn this_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    thread_local!(static THIS: Cell<usize> = const { Cell::new(0) });
+    THIS.with(|this| {
+        if this.get() == 0 {
+            this.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        this.get()
+    })
 }
 
 /// All lanes of a log.
@@ -25,6 +34,29 @@ pub(crate) struct Pool {
     waiting: AtomicUsize,
     gate: Mutex<()>,
     returned: Condvar,
+}
+
+/// A lane that stays in the pool while it is used, for a short time: others wait for it at its lock.
+pub(crate) struct Held<'a>(MutexGuard<'a, Option<Box<Lane>>>);
+
+impl<'a> Held<'a> {
+    fn of(guard: MutexGuard<'a, Option<Box<Lane>>>) -> Option<Self> {
+        guard.is_some().then_some(Self(guard))
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Lane;
+
+    fn deref(&self) -> &Lane {
+        self.0.as_deref().expect("looked at when it was locked")
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Lane {
+        self.0.as_deref_mut().expect("looked at when it was locked")
+    }
 }
 
 /// A lane is whole at every moment, so a panic beside it does no harm.
@@ -44,10 +76,41 @@ impl Pool {
         }
     }
 
-    /// A lane; waits until there is one.
+    /// A lane for one commit; waits until there is one. Whoever has it takes no other lane, and no gate.
+    #[inline]
+    pub(crate) fn hold(&self) -> Held<'_> {
+        let preferred = self.preferred();
+        self.try_hold(preferred).unwrap_or_else(|| self.hold_any(preferred))
+    }
+
+    #[inline]
+    fn try_hold(&self, number: usize) -> Option<Held<'_>> {
+        Held::of(match self.lanes[number].try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        })
+    }
+
+    #[cold]
+    fn hold_any(&self, preferred: usize) -> Held<'_> {
+        let lanes = || (0..self.lanes.len()).map(|step| (preferred + step) % self.lanes.len());
+        if let Some(held) = lanes().find_map(|number| self.try_hold(number)) {
+            return held;
+        }
+        // One that is held is waited for at its lock, one that is away at the gate.
+        self.wait_for(|| lanes().find_map(|number| Held::of(lock(&self.lanes[number]))))
+    }
+
+    #[inline]
+    fn preferred(&self) -> usize {
+        this_thread() % self.lanes.len()
+    }
+
+    /// A lane, out of the pool; waits until there is one.
     #[inline]
     pub(crate) fn take(&self) -> Box<Lane> {
-        let preferred = THREAD.with(|thread| thread % self.lanes.len());
+        let preferred = self.preferred();
         if let Some(lane) = lock(&self.lanes[preferred]).take() {
             return lane;
         }
@@ -68,7 +131,7 @@ impl Pool {
     }
 
     #[cold]
-    fn wait_for(&self, find: impl Fn() -> Option<Box<Lane>>) -> Box<Lane> {
+    fn wait_for<L>(&self, find: impl Fn() -> Option<L>) -> L {
         let mut gate = lock(&self.gate);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let lane = loop {

@@ -13,21 +13,21 @@
 //! over a value whose record is gone.
 
 use std::sync::PoisonError;
-use std::thread;
 
 use wattkeep_persist::{Domain, LINE, Refused, Space, WORD, mutant};
 
 use crate::error::TxError;
-use crate::lane::{Bytes, Lane};
+use crate::lane::{Bytes, Lane, put};
 use crate::layout::Part;
 use crate::lines::{Lines, Run};
 use crate::manager::Manager;
+use crate::pool::{Held, this_thread};
 use crate::record::{Kind, Mark, OBJECT_RECORD, ORDERED, SEALED, Slot, WORD_RECORD};
 use crate::recover;
 use crate::work::Work;
 
 /// Bytes of the log that the runs take.
-pub(crate) fn need_of(runs: impl Iterator<Item = Run>) -> Bytes {
+pub(crate) fn need_of(runs: &[Run]) -> Bytes {
     let mut need = Bytes::default();
     for run in runs {
         if run.word {
@@ -52,40 +52,38 @@ impl Run {
 impl Manager {
     /// Commits what waits in `work`. An error leaves everything as before it, or the manager poisoned.
     pub(crate) fn commit_redo(&self, work: &mut Work) -> Result<(), TxError> {
-        let mut need = need_of(work.lines.runs());
+        work.lines.runs(&mut work.scratch.runs);
+        let mut need = need_of(&work.scratch.runs);
         need.add(Part::Slots, size_of::<Slot>());
         need.add(Part::Lists, (work.fresh.len() + work.freed.len()) * 8);
         let mut lane = self.lane_with_room(&need)?;
         let before = lane.used();
-        let committed = self.log(&mut lane, work).inspect_err(|_| lane.forget_behind(before));
-        let applied = committed.and_then(|slot| {
-            work.before_apply.drain(..).for_each(|hook| hook());
-            lane.unfenced = Some((slot, before, thread::current().id()));
-            self.decided(self.apply(&lane, work, slot.tid))
-        });
-        self.pool.put(lane);
-        applied
+        let slot = match self.log(&mut lane, work) {
+            Ok(slot) => slot,
+            Err(error) => {
+                lane.forget_behind(before);
+                return Err(error);
+            }
+        };
+        work.before_apply();
+        lane.unfenced = Some((slot, before, this_thread()));
+        self.decided(self.apply(&lane, work, slot.tid))
     }
 
     /// A lane with room for `need`.
-    fn lane_with_room(&self, need: &Bytes) -> Result<Box<Lane>, TxError> {
+    fn lane_with_room(&self, need: &Bytes) -> Result<Held<'_>, TxError> {
         loop {
-            let mut lane = self.pool.take();
+            let mut lane = self.pool.hold();
             if lane.has_room(need, self.options.truncate_bytes) {
-                if let Some((.., thread)) = lane.unfenced
-                    && thread != thread::current().id()
-                {
-                    let flushed = flush_homes(&self.space, &mut lane);
-                    if let Err(refused) = flushed {
-                        self.pool.put(lane);
-                        return Err(refused.into());
-                    }
+                if lane.unfenced.as_ref().is_some_and(|(.., thread)| *thread != this_thread()) {
+                    flush_homes(&self.space, &mut lane)?;
                 }
                 return Ok(lane);
             }
-            let too_large = if lane.is_empty() { lane.check_room(need) } else { Ok(()) };
-            self.pool.put(lane);
-            too_large?;
+            if lane.is_empty() {
+                lane.check_room(need)?;
+            }
+            drop(lane);
             self.truncate()?;
         }
     }
@@ -95,7 +93,7 @@ impl Manager {
         let space = &*self.space;
         let (before, tid) = (lane.used(), self.next_tid()?);
         lane.begin();
-        for run in work.lines.runs() {
+        for run in &work.scratch.runs {
             lane.record(run.kind(), tid, run.home, &work.lines.bytes()[run.bytes.clone()]);
         }
         lane.append_records(space)?;
@@ -126,7 +124,7 @@ impl Manager {
 
     /// The committed values go home, and the heap learns what is allocated.
     fn apply(&self, lane: &Lane, work: &Work, tid: u64) -> Result<(), TxError> {
-        apply(&self.space, &work.lines)?;
+        apply(&self.space, &work.lines, &work.scratch.runs)?;
         if !work.scratch.allocated.is_empty() || !work.freed.is_empty() {
             self.heap.publish(lane.number, tid, &work.scratch.allocated, &work.freed)?;
         }
@@ -180,13 +178,9 @@ fn flush_homes(space: &Space, lane: &mut Lane) -> Result<(), Refused> {
 
 /// Stores the staged bytes at their homes, announcing consecutive lines of a page at once, and begins to
 /// write them back.
-fn apply(space: &Space, lines: &Lines) -> Result<(), Refused> {
-    for run in lines.runs() {
-        let bytes = &lines.bytes()[run.bytes.clone()];
-        crate::lane::put(space, run.home as usize, bytes)?;
+fn apply(space: &Space, lines: &Lines, runs: &[Run]) -> Result<(), Refused> {
+    for run in runs {
+        put(space, run.home as usize, &lines.bytes()[run.bytes.clone()])?;
     }
-    for offset in lines.offsets() {
-        space.flush(offset, LINE)?;
-    }
-    Ok(())
+    lines.offsets().try_for_each(|offset| space.flush(offset, LINE))
 }

@@ -10,23 +10,26 @@ use wattkeep_heap::Heap;
 use wattkeep_persist::{Pod, Ptr, WORD, bytemuck};
 
 use crate::error::TxError;
-use crate::lane::put;
+use crate::lane::{PAGE, put};
 use crate::manager::Manager;
 use crate::options::{Granularity, Hint, Logging};
 use crate::versions::enlisted::Opened;
-use crate::work::{self, Shared, Work};
+use crate::work::{self, Partner, Shared, Work};
 
 /// An open transaction. Dropped without [`Tx::commit`], it is aborted. It stays on its thread.
 #[must_use = "a transaction that is dropped is aborted"]
 pub struct Tx<'a> {
     manager: &'a Manager,
     work: Shared,
+    id: u64,
     committed: bool,
 }
 
 impl<'a> Tx<'a> {
+    #[inline]
     pub(crate) fn new(manager: &'a Manager, work: Shared) -> Self {
-        Self { manager, work, committed: false }
+        let id = work.borrow().id;
+        Self { manager, work, id, committed: false }
     }
 
     /// Its manager.
@@ -35,16 +38,19 @@ impl<'a> Tx<'a> {
     }
 
     /// The heap that it works on.
+    #[inline]
     pub fn heap(&self) -> &'a Arc<Heap> {
         &self.manager.heap
     }
 
     /// A number that no other transaction of this process has.
+    #[inline]
     pub fn id(&self) -> u64 {
-        self.work.borrow().id
+        self.id
     }
 
     /// Stores reach their place at once (undo), not when it commits.
+    #[inline]
     pub fn in_place(&self) -> bool {
         self.manager.options.logging == Logging::Undo
     }
@@ -53,7 +59,7 @@ impl<'a> Tx<'a> {
     ///
     /// # Errors
     /// It leaves the space.
-    #[inline]
+    #[inline(always)]
     pub fn read<T: Pod>(&self, from: Ptr<T>) -> Result<T, TxError> {
         // By its type: a load a word, where bytes would be copied in a loop.
         let mut value = self.manager.space.read(from.offset() as usize)?;
@@ -82,7 +88,7 @@ impl<'a> Tx<'a> {
     }
 
     /// Puts its own stores, which are not in place yet, over what was read at `at`.
-    #[inline]
+    #[inline(always)]
     fn overlay(&self, at: u64, into: &mut [u8]) {
         if self.manager.options.logging == Logging::Redo {
             self.work.borrow().lines.overlay(at, into);
@@ -238,6 +244,30 @@ impl<'a> Tx<'a> {
         Ok(Ptr::at(at))
     }
 
+    /// Stores the parts to memory that this transaction allocated, each at its offset from `at`, and `len` bytes
+    /// in all: announced once, where they lie in one page.
+    ///
+    /// # Errors
+    /// As [`Tx::write`].
+    #[inline]
+    pub fn fill<const N: usize>(
+        &mut self,
+        at: u64,
+        len: usize,
+        parts: [(u64, &[u8]); N],
+    ) -> Result<(), TxError> {
+        {
+            let work = &mut *self.work.borrow_mut();
+            if !work.doomed && at as usize % PAGE + len <= PAGE && work.fresh.stores(at, len) {
+                let window = self.manager.space.window(at as usize, len)?;
+                return parts
+                    .into_iter()
+                    .try_for_each(|(offset, bytes)| Ok(window.write_bytes((at + offset) as usize, bytes)?));
+            }
+        }
+        parts.into_iter().try_for_each(|(offset, bytes)| self.write_bytes(at + offset, bytes))
+    }
+
     /// Frees the object at `object`, when the transaction commits.
     ///
     /// # Errors
@@ -276,13 +306,10 @@ impl<'a> Tx<'a> {
         self.work.borrow_mut().hold(Box::new(guard));
     }
 
-    /// Calls `hook` before the first store in place: with undo now, with redo when the transaction has
-    /// committed, and never if it is aborted. It must not use transactions.
-    pub fn before_apply(&mut self, hook: impl FnOnce() + 'static) {
-        if self.in_place() {
-            return hook();
-        }
-        self.work.borrow_mut().before_apply.push(Box::new(hook));
+    /// Tells `partner` when stores reach their place and when the transaction has ended.
+    #[inline]
+    pub fn tell(&mut self, partner: Arc<dyn Partner>) {
+        self.work.borrow_mut().tell(partner);
     }
 
     /// Ends the transaction: behind this, all of it survives. Part of an outer one, it ends with that.

@@ -33,7 +33,7 @@ impl Manager {
     fn log_runs(&self, work: &mut Work) -> Result<(), TxError> {
         self.open_lane(work)?;
         let Open { lane, tid } = work.open.as_mut().expect("opened above");
-        let need = need_of(work.scratch.runs.iter().cloned());
+        let need = need_of(&work.scratch.runs);
         lane.check_room(&need)?;
         let old = &mut work.scratch.bytes;
         for run in &work.scratch.runs {

@@ -7,6 +7,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::freed::Freed;
@@ -17,6 +18,22 @@ use crate::versions::Enlisted;
 
 /// A thread keeps no more memory than this of a transaction that was large.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Somebody who takes part in transactions: the lock of a data structure.
+pub trait Partner {
+    /// The transaction has committed, and its first store in place comes next. Only with redo: with undo
+    /// stores are in place at once. It must not use transactions.
+    fn before_apply(&self);
+
+    /// The transaction has ended: committed and applied, or rolled back.
+    fn ended(&self);
+}
+
+/// Dropped when the transaction has ended.
+type Guards = Vec<Box<dyn Any>>;
+
+/// Told of it.
+type Partners = Vec<Arc<dyn Partner>>;
 
 /// An open transaction.
 #[derive(Default)]
@@ -34,10 +51,9 @@ pub(crate) struct Work {
     pub(crate) versions: Enlisted,
     /// Undo: its lane, from the first store on.
     pub(crate) open: Option<Open>,
-    /// Called before the first store in place.
-    pub(crate) before_apply: Vec<Box<dyn FnOnce()>>,
+    partners: Partners,
     /// Dropped when it has ended.
-    held: Vec<Box<dyn Any>>,
+    held: Guards,
     pub(crate) scratch: Scratch,
 }
 
@@ -61,23 +77,31 @@ impl Work {
         self.held.push(guard);
     }
 
+    pub(crate) fn tell(&mut self, partner: Arc<dyn Partner>) {
+        self.partners.push(partner);
+    }
+
+    /// The first store in place comes next.
+    pub(crate) fn before_apply(&self) {
+        self.partners.iter().for_each(|partner| partner.before_apply());
+    }
+
     /// Nothing was changed.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
         self.lines.is_empty() && self.fresh.is_empty() && self.freed.is_empty()
     }
 
-    /// Forgets everything but the memory; what it held is the caller's to drop.
-    fn end(&mut self) -> Vec<Box<dyn Any>> {
+    /// Forgets everything but the memory; what it held, and who took part, is the caller's to let go.
+    fn end(&mut self) -> (Guards, Partners) {
         self.lines.clear();
         if self.lines.capacity_bytes() + self.scratch.bytes.capacity() > KEPT_BYTES_MAX {
             (self.lines, self.scratch) = Default::default();
         }
         self.fresh.clear();
         self.freed.clear();
-        self.before_apply.clear();
         (self.depth, self.doomed) = (0, false);
-        std::mem::take(&mut self.held)
+        (std::mem::take(&mut self.held), std::mem::take(&mut self.partners))
     }
 }
 
@@ -137,15 +161,41 @@ pub(crate) fn begin(manager: u64) -> Shared {
     })
 }
 
-/// The transaction has ended: what it held is dropped.
+/// Partners of a transaction that has ended: they are told, even if a guard panics when it is dropped.
+struct ToTell(Partners);
+
+impl ToTell {
+    fn tell(&mut self) {
+        while let Some(partner) = self.0.pop() {
+            partner.ended();
+        }
+    }
+}
+
+impl Drop for ToTell {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+/// The transaction has ended: what it held is dropped, the last first, and its partners are told.
 #[inline]
 pub(crate) fn end(manager: u64, shared: &Shared) {
-    let held = shared.borrow_mut().end();
+    let (held, partners) = shared.borrow_mut().end();
+    let mut partners = ToTell(partners);
     // A thread that is ending has no place for it any more.
     let _ = MINE.try_with(|mine| {
         let mut mine = mine.borrow_mut();
-        mine.open.retain(|(of, _)| *of != manager);
-        mine.spare.push(Rc::clone(shared));
+        if let Some(place) = mine.open.iter().position(|(of, _)| *of == manager) {
+            let (_, ended) = mine.open.swap_remove(place);
+            mine.spare.push(ended);
+        }
     });
     held.into_iter().rev().for_each(drop);
+    partners.tell();
+    let mut work = shared.borrow_mut();
+    // Unless those who were told have begun a transaction with it.
+    if work.depth == 0 {
+        work.partners = std::mem::take(&mut partners.0);
+    }
 }

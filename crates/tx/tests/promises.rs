@@ -5,11 +5,11 @@ mod common;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use common::{BOTH, Ground, ROW, every_domain, logging};
 use wattkeep_persist::Ptr;
-use wattkeep_tx::{Granularity, Logging, Manager, Options, TxError};
+use wattkeep_tx::{Granularity, Logging, Manager, Options, Partner, Tx, TxError};
 
 type Done = Result<(), TxError>;
 
@@ -227,9 +227,23 @@ fn a_heap_has_one_manager_at_a_time() {
     Manager::open(heap, &Options::default()).expect("the first one is gone");
 }
 
-/// A guard is released when the transaction has ended, and not before its stores are at home.
+/// A guard is released when the transaction has ended, and not before its stores are at home; and who takes
+/// part is told then.
 #[test]
 fn guards_are_held_to_the_end() {
+    #[derive(Default)]
+    struct Lock {
+        applied: AtomicU32,
+        ended: AtomicU32,
+    }
+    impl Partner for Lock {
+        fn before_apply(&self) {
+            self.applied.fetch_add(1, Ordering::Relaxed);
+        }
+        fn ended(&self) {
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
     struct Guard(Rc<Cell<u32>>);
     impl Drop for Guard {
         fn drop(&mut self) {
@@ -239,21 +253,49 @@ fn guards_are_held_to_the_end() {
     for mode in BOTH {
         let ground = Ground::in_memory(&logging(mode));
         let released = Rc::new(Cell::new(0));
-        let applied = Rc::new(Cell::new(0));
+        let lock = Arc::new(Lock::default());
         for (round, commits) in [(1, true), (2, false)] {
             let answer = ground.manager.run(|tx| -> Done {
                 tx.hold(Guard(released.clone()));
-                let applied = applied.clone();
-                tx.before_apply(move || applied.set(applied.get() + 1));
+                tx.tell(lock.clone());
                 tx.write_word(ground.word(0), round)?;
                 ground.manager.run(|inner| inner.write_word(ground.word(1), 1))?;
                 assert_eq!(released.get() + 1, round as u32);
+                assert_eq!(lock.ended.load(Ordering::Relaxed) + 1, round as u32);
                 if commits { Ok(()) } else { Err(TxError::Aborted) }
             });
             assert_eq!((answer.is_ok(), released.get()), (commits, round as u32));
+            assert_eq!(lock.ended.load(Ordering::Relaxed), round as u32);
         }
-        let hooks = if mode == Logging::Undo { 2 } else { 1 };
-        assert_eq!(applied.get(), hooks);
+        // With undo the stores were in place before, and what is rolled back is never applied.
+        assert_eq!(lock.applied.load(Ordering::Relaxed), if mode == Logging::Undo { 0 } else { 1 });
+    }
+}
+
+/// Parts are stored whether they lie in one page of new memory, in two, or in memory that is logged.
+#[test]
+fn parts_are_filled_wherever_they_lie() {
+    const BYTES: usize = 80;
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let fill = |tx: &mut Tx<'_>, at: u64, first: u8| -> Done {
+            tx.fill(at, BYTES, [(0, &[first; BYTES / 2]), (BYTES as u64 / 2, &[first + 1; BYTES / 2])])
+        };
+        let holds = |at: u64, first: u8| {
+            let bytes: [u8; BYTES] = ground.space().read(at as usize).expect("inside");
+            bytes == std::array::from_fn(|byte| first + (byte / (BYTES / 2)) as u8)
+        };
+        let add = |tx: &mut Tx<'_>| {
+            let at = tx.alloc_bytes(BYTES)?.offset();
+            fill(tx, at, 1).map(|()| at)
+        };
+        let places: Vec<u64> = (0..100).map(|_| ground.manager.run(add).expect("room")).collect();
+        assert!(places.iter().any(|at| at % 4096 > 4096 - BYTES as u64), "one lies in two pages");
+        assert!(places.iter().all(|at| holds(*at, 1)), "{mode:?}");
+        let answer = ground.manager.run(|tx| fill(tx, places[0], 3).and(Err::<(), _>(TxError::Aborted)));
+        assert!(answer.is_err() && holds(places[0], 1), "{mode:?}");
+        ground.manager.run(|tx| fill(tx, places[0], 5)).expect("committed");
+        assert!(holds(places[0], 5), "{mode:?}");
     }
 }
 

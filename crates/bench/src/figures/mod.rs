@@ -9,7 +9,7 @@
 //! | `rivals` | `rivals.mmap.speed`, `rivals.mmap.bytes` |
 //! | `heap` | `heap.alloc.*`, `heap.flushes`, `heap.open`, `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` |
 //! | `tx` | `tx.hybrid.word`, `tx.hybrid.object`, `tx.redo`, in every place |
-//! | `pht` | `pht.pmdk`, `pht.lmdb`, `pht.redb` |
+//! | `pht` | `pht.pmdk`, `pht.lmdb`, `pht.redb`, `pht.floor` |
 //! | `sps` | `sps.tcs`, `sps.energy`, and every scheme, domain and threshold |
 //!
 //! Every report of a benchmark with budgets ends with `bound.max_dirty`: the highest dirty count of its own

@@ -1,10 +1,13 @@
 //! The papers' persistent hash table beside others: keys and values of 64 bytes, changed by transactions.
-//! `pht.pmdk`, `pht.lmdb`, `pht.redb`.
+//! `pht.pmdk`, `pht.lmdb`, `pht.redb`, `pht.floor`.
 //!
 //! All tables hold the same entries before. A turn inserts new keys and updates random old ones, one
 //! transaction each, then does both in transactions of 100. The figure is inserts and updates together;
 //! `.insert`, `.update` and `.batch` are shown for themselves, and the other places of our table, too.
+//!
+//! `pht.floor` is a table that survives nothing, on the same stream: what the memory's latency alone costs.
 
+use std::collections::HashMap as Volatile;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,6 +85,23 @@ impl Table for Ours {
 
     fn get(&mut self, key: &Field) -> Result<Option<Field>, Absent> {
         self.map.get(key).map_err(|error| error.to_string())
+    }
+}
+
+/// The table of a program that keeps nothing: no transaction, no log, values where the allocator puts them.
+impl Table for Volatile<Field, Box<Field>> {
+    fn put(&mut self, pairs: &[Pair]) -> Result<(), Absent> {
+        for (key, value) in pairs {
+            match self.get_mut(key) {
+                Some(place) => **place = *value,
+                None => drop(self.insert(*key, Box::new(*value))),
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, key: &Field) -> Result<Option<Field>, Absent> {
+        Ok(Volatile::get(self, key).map(|value| **value))
     }
 }
 
@@ -197,10 +217,11 @@ fn updated(number: u64, keys: u64) -> u64 {
 }
 
 /// Rivals as ids call them, by name, and what we have to reach beside them.
-const RIVALS: [(&str, &str, Reach); 3] = [
+const RIVALS: [(&str, &str, Reach); 4] = [
     ("pmdk", "libpmemobj hash table on tmpfs, forced pmem", Reach::AtLeast(10.0)),
     ("lmdb", "LMDB on tmpfs, NOSYNC | WRITEMAP", Reach::AtLeast(3.0)),
     ("redb", "redb on tmpfs, Durability::None", Reach::AtLeast(3.0)),
+    ("floor", "std::collections::HashMap with boxed values, volatile", Reach::Shown),
 ];
 
 /// Measures all tables in turns.
@@ -225,6 +246,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
         join(bench, &mut sides, RIVALS[0].1, pmdk, loaded)?,
         join(bench, &mut sides, RIVALS[1].1, rival::lmdb(&lmdb), loaded)?,
         join(bench, &mut sides, RIVALS[2].1, rival::redb(&scratch.path().join("redb")), loaded)?,
+        join(bench, &mut sides, RIVALS[3].1, Ok(Volatile::new()), loaded)?,
     ];
     let pids: Vec<u32> = stands.iter().filter_map(Stand::keeper_pid).collect();
     let turns = bench.take_turns(bench.rounds, &pids, sides)?;

@@ -1,6 +1,6 @@
 //! How a table grows and shrinks: by one bucket, at the price of one bucket.
 
-use wattkeep_persist::Ptr;
+use wattkeep_persist::{LINE, Ptr};
 use wattkeep_tx::Tx;
 
 use super::{
@@ -39,6 +39,29 @@ impl<E: Entries> Table<E> {
         let half = 1 << header.buckets.ilog2();
         let new = BUCKETS.reserve(tx, self.directory(), header.buckets)?;
         let old = BUCKETS.item(tx, self.directory(), header.buckets - half)?;
+        let line: Line = tx.value(old)?;
+        // The next split comes to the lines behind them.
+        tx.soon(old + LINE as u64, LINE);
+        tx.soon(new + LINE as u64, LINE);
+        if line[SLOTS] != 0 || half >> MARK_BITS != 0 {
+            return self.split_chain(tx, header, old, new);
+        }
+        let (mut stay, mut go): (Line, Line) = Default::default();
+        let (mut stays, mut goes) = (0, 0);
+        for slot in line[..SLOTS].iter().filter(|slot| **slot != 0) {
+            let (to, count) =
+                if mark_of(*slot) & half == 0 { (&mut stay, &mut stays) } else { (&mut go, &mut goes) };
+            to[*count] = *slot;
+            *count += 1;
+        }
+        tx.write(Ptr::at(old), &stay)?;
+        tx.write(Ptr::at(new), &go)?;
+        Ok(tx.write_word(Ptr::at(self.place.at() + AT_BUCKETS), header.buckets + 1)?)
+    }
+
+    /// The same for a chain of several lines, or a table whose slots know too little of the hash.
+    fn split_chain(&self, tx: &mut Tx<'_>, header: &Header, old: u64, new: u64) -> Result<(), Error> {
+        let half = 1 << header.buckets.ilog2();
         let mut chain = Chain::default();
         chain.read(tx, old)?;
         let (mut stay, mut go) = (Vec::with_capacity(SLOTS), Vec::with_capacity(SLOTS));

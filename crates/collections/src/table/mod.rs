@@ -90,6 +90,9 @@ pub(crate) trait Entries {
     type Key: ?Sized;
     type Value: ?Sized;
 
+    /// Bytes of an entry that will be touched together, as a rule.
+    const BYTES_SOON: usize;
+
     /// The hash of a key.
     fn hash(seed: u64, key: &Self::Key) -> u64;
 
@@ -220,8 +223,13 @@ impl<E: Entries> Table<E> {
                 let place = at + index as u64 * WORD;
                 if *slot == 0 {
                     empty = empty.or(Some(place));
-                } else if mark_of(*slot) == mark && E::is_at(view, entry_of(*slot), hash, key)? {
-                    return Ok(Search::Found { slot: place, entry: entry_of(*slot) });
+                } else if mark_of(*slot) == mark {
+                    let entry = entry_of(*slot);
+                    // All of it comes while the first line is compared.
+                    view.soon(entry, E::BYTES_SOON);
+                    if E::is_at(view, entry, hash, key)? {
+                        return Ok(Search::Found { slot: place, entry });
+                    }
                 }
             }
             if line[SLOTS] == 0 {
@@ -230,6 +238,18 @@ impl<E: Entries> Table<E> {
             at = line[SLOTS];
         }
         Err(Error::Damaged { at, what: "a chain of buckets without an end" })
+    }
+
+    /// The hash of `key` under the seed that it answers with, while the bucket begins to come into the cache.
+    /// For use before the latch is taken: what it reads may be in between, so it decides nothing.
+    #[inline]
+    pub(crate) fn foresee(&self, view: &impl View, key: &E::Key) -> Option<(u64, u64)> {
+        let header = self.header(view).ok()?;
+        let hash = E::hash(header.seed, key);
+        if let Ok(bucket) = BUCKETS.item(view, self.directory(), bucket_of(hash, header.buckets)) {
+            view.soon(bucket, LINE);
+        }
+        Some((header.seed, hash))
     }
 
     /// The entry of `key`.
@@ -244,9 +264,13 @@ impl<E: Entries> Table<E> {
 
     /// Writes the entry of `key`; whether there was none.
     pub(crate) fn insert(&self, tx: &mut Tx<'_>, key: &E::Key, value: &E::Value) -> Result<bool, Error> {
+        let foreseen = self.foresee(tx, key);
         self.place.change(tx)?;
         let header = self.header(tx)?;
-        let hash = E::hash(header.seed, key);
+        let hash = match foreseen {
+            Some((seed, hash)) if seed == header.seed => hash,
+            _ => E::hash(header.seed, key),
+        };
         let (empty, last) = match self.search(tx, &header, hash, key)? {
             Search::Found { slot, entry } => {
                 if !E::rewrite(tx, entry, key, value)? {
@@ -310,6 +334,8 @@ impl<E: Entries> Table<E> {
             return Err(Error::TooLarge { what: "an offset", size: at, most: (UNIT << PLACE_BITS) - 1 });
         }
         E::write(tx, at, hash, key, value)?;
+        // The next one lies behind it, as a rule.
+        tx.soon(at + E::BYTES_SOON as u64, E::BYTES_SOON);
         Ok(slot_of(hash, at))
     }
 
