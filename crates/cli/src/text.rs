@@ -13,6 +13,11 @@ pub(crate) fn pages(count: u64) -> String {
     format!("{} {noun} ({})", thousands(count), format_size(count * PAGE))
 }
 
+/// `1 transaction`, `28,836 transactions`.
+pub(crate) fn count(count: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(count), if count == 1 { "" } else { "s" })
+}
+
 /// Operations per second, with its unit: `0.78 M op/s`.
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second {

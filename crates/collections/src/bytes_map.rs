@@ -6,13 +6,12 @@ use bytemuck::{Pod, Zeroable};
 use wattkeep_persist::{LINE, Ptr};
 use wattkeep_tx::Tx;
 
-use crate::check::Findings;
+use crate::check::{Met, Pointers};
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::latch::Committed;
 use crate::place::Place;
 use crate::structure::parts::Parts;
-use crate::table::{Cursor, Entries, Table, hash_bytes};
+use crate::table::{self, Cursor, Entries, Form, Table, hash_bytes};
 use crate::view::{View, whole_words};
 
 /// Bytes of a key or value: what half a word can count.
@@ -31,7 +30,7 @@ struct Head {
 const HEAD_BYTES: u64 = size_of::<Head>() as u64;
 
 /// Entries of keys and values of any length.
-struct Loose;
+pub(crate) struct Loose;
 
 impl Head {
     /// Bytes of the entry: whole words, so that a value may grow into the last one.
@@ -98,17 +97,8 @@ impl Entries for Loose {
         Ok(true)
     }
 
-    fn same(view: &impl View, one: u64, other: u64) -> Result<bool, Error> {
-        let head = Head::read(view, other)?;
-        Self::is_at(view, one, head.hash, &read(view, other + HEAD_BYTES, head.key)?)
-    }
-
     fn bytes(key: &[u8], value: &[u8]) -> usize {
         whole_words(size_of::<Head>() + key.len() + value.len())
-    }
-
-    fn bytes_at(view: &impl View, at: u64) -> Result<u64, Error> {
-        Ok(Head::read(view, at)?.entry_bytes())
     }
 
     fn write(tx: &mut Tx<'_>, at: u64, hash: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -129,6 +119,25 @@ impl Entries for Loose {
         }
         tx.write_bytes(head.value_at(at), value)?;
         Ok(true)
+    }
+}
+
+impl Form for Loose {
+    fn hash_at(&self, view: &impl View, at: u64, seed: u64) -> Result<u64, Error> {
+        <Self as Entries>::hash_at(view, at, seed)
+    }
+
+    fn same(&self, view: &impl View, one: u64, other: u64) -> Result<bool, Error> {
+        let head = Head::read(view, other)?;
+        Self::is_at(view, one, head.hash, &read(view, other + HEAD_BYTES, head.key)?)
+    }
+
+    fn bytes_at(&self, view: &impl View, at: u64) -> Result<u64, Error> {
+        Ok(Head::read(view, at)?.entry_bytes())
+    }
+
+    fn content_at(&self, at: u64, bytes: u64, met: &mut impl Met) {
+        met.content(at + HEAD_BYTES, bytes - HEAD_BYTES, Pointers::AtAnyByte);
     }
 }
 
@@ -157,8 +166,8 @@ impl Parts for BytesMap {
         self.table.len(view)
     }
 
-    fn walk(&self, view: &Committed<'_>) -> Result<Findings, Error> {
-        self.table.check(view)
+    fn walk(&self, view: &impl View, met: &mut impl Met) -> Result<(), Error> {
+        table::walk(view, self.place().at(), &Loose, met)
     }
 
     fn free_parts(&self, tx: &mut Tx<'_>) -> Result<(), Error> {

@@ -7,10 +7,21 @@
 //! | 16..32 | bytes of a key; 0: none, or any length |
 //! | 32..64 | bytes of a value or element; 0: any length |
 //!
+//! The last word of a header's first line is its [mark](Kind::mark): a check that meets an object by its offset
+//! alone takes it for a structure only if both words fit.
+//!
 //! Sizes, not names: a compiler promises nothing of the names of types. Two types of the same size are told
 //! apart by [`wattkeep_persist::Ptr`], at compile time.
 
 use std::fmt;
+
+use twox_hash::XxHash3_64;
+
+use crate::error::Error;
+use crate::view::{View, WORD};
+
+/// Where in a header the mark lies: the last word of its first line.
+const AT_MARK: u64 = 7 * WORD;
 
 /// Version of the formats in this crate.
 const VERSION: u8 = 1;
@@ -31,9 +42,9 @@ const SHAPES: [Shape; 5] = [Shape::HashMap, Shape::BytesMap, Shape::BTree, Shape
 /// A structure and the sizes of what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    shape: Shape,
-    key: u16,
-    value: u32,
+    pub(crate) shape: Shape,
+    pub(crate) key: u16,
+    pub(crate) value: u32,
 }
 
 impl Kind {
@@ -50,6 +61,24 @@ impl Kind {
     /// The word that stands for it.
     pub const fn tag(self) -> u64 {
         self.shape as u64 | (VERSION as u64) << 8 | (self.key as u64) << 16 | (self.value as u64) << 32
+    }
+
+    /// What the header of such a structure at `at` holds besides, and hardly anything else there.
+    pub(crate) fn mark(self, at: u64) -> u64 {
+        XxHash3_64::oneshot_with_seed(at, &self.tag().to_le_bytes()).max(1)
+    }
+
+    /// Where the mark of the header at `at` lies.
+    pub(crate) fn mark_at(at: u64) -> u64 {
+        at + AT_MARK
+    }
+
+    /// The structure whose header lies at `at`, if one does.
+    pub(crate) fn of_header(view: &impl View, at: u64) -> Result<Option<Self>, Error> {
+        let Some(kind) = Self::of_tag(view.word(at)?) else { return Ok(None) };
+        let is_marked = at.checked_add(AT_MARK).is_some_and(|at| at < view.bound())
+            && view.word(Self::mark_at(at))? == kind.mark(at);
+        Ok(is_marked.then_some(kind))
     }
 
     /// The kind behind a word, if this version knows it.

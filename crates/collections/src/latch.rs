@@ -102,7 +102,7 @@ pub(crate) struct Latch {
 }
 
 /// What lies there as long as the sequence is `before`.
-pub struct Committed<'a> {
+pub(crate) struct Committed<'a> {
     latch: &'a Latch,
     before: u64,
 }

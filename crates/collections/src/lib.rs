@@ -24,6 +24,7 @@ mod string; // text
 mod vector; // elements by number
 
 pub mod check; // what a walk over a structure finds
+mod tracer; // which objects of a heap structures reach
 
 pub use btree::{BTree, Range};
 pub use bytes_map::{BytesIter, BytesMap};
@@ -33,4 +34,5 @@ pub use kind::Kind;
 pub use map::{HashMap, Iter};
 pub use string::PString;
 pub use structure::Structure;
+pub use tracer::Structures;
 pub use vector::{Elements, Vector};

@@ -7,13 +7,12 @@ use bytemuck::{Pod, bytes_of};
 use wattkeep_persist::Ptr;
 use wattkeep_tx::Tx;
 
-use crate::check::Findings;
+use crate::check::{Met, Pointers};
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::latch::Committed;
 use crate::place::Place;
 use crate::structure::parts::Parts;
-use crate::table::{Cursor, Entries, Table, hash_bytes};
+use crate::table::{self, Cursor, Entries, Form, Table, hash_bytes};
 use crate::view::{View, whole_words};
 
 /// An entry: the key's bytes, then the value's, both from a word's beginning.
@@ -48,16 +47,8 @@ impl<K: Pod, V: Pod> Entries for Fixed<K, V> {
         Ok(bytes_of(&view.value::<K>(at)?) == bytes_of(key))
     }
 
-    fn same(view: &impl View, one: u64, other: u64) -> Result<bool, Error> {
-        Self::is_at(view, one, 0, &view.value::<K>(other)?)
-    }
-
     fn bytes(_key: &K, _value: &V) -> usize {
         Self::BYTES
-    }
-
-    fn bytes_at(_view: &impl View, _at: u64) -> Result<u64, Error> {
-        Ok(Self::BYTES as u64)
     }
 
     #[inline]
@@ -69,6 +60,39 @@ impl<K: Pod, V: Pod> Entries for Fixed<K, V> {
     fn rewrite(tx: &mut Tx<'_>, at: u64, _key: &K, value: &V) -> Result<bool, Error> {
         tx.write(Ptr::at(at + Self::AT_VALUE), value)?;
         Ok(true)
+    }
+}
+
+/// What a walk knows of entries: the bytes of a key and of a value.
+pub(crate) struct Sizes {
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+}
+
+impl Sizes {
+    fn key_at(&self, view: &impl View, at: u64) -> Result<Vec<u8>, Error> {
+        let mut key = vec![0; self.key];
+        view.bytes(at, &mut key)?;
+        Ok(key)
+    }
+}
+
+impl Form for Sizes {
+    fn hash_at(&self, view: &impl View, at: u64, seed: u64) -> Result<u64, Error> {
+        Ok(hash_bytes(seed, &self.key_at(view, at)?))
+    }
+
+    fn same(&self, view: &impl View, one: u64, other: u64) -> Result<bool, Error> {
+        Ok(self.key_at(view, one)? == self.key_at(view, other)?)
+    }
+
+    fn bytes_at(&self, _view: &impl View, _at: u64) -> Result<u64, Error> {
+        Ok((whole_words(self.key) + whole_words(self.value)) as u64)
+    }
+
+    fn content_at(&self, at: u64, _bytes: u64, met: &mut impl Met) {
+        met.content(at, self.key as u64, Pointers::of(self.key));
+        met.content(at + whole_words(self.key) as u64, self.value as u64, Pointers::of(self.value));
     }
 }
 
@@ -121,8 +145,9 @@ impl<K: Pod, V: Pod> Parts for HashMap<K, V> {
         self.table.len(view)
     }
 
-    fn walk(&self, view: &Committed<'_>) -> Result<Findings, Error> {
-        self.table.check(view)
+    fn walk(&self, view: &impl View, met: &mut impl Met) -> Result<(), Error> {
+        let sizes = Sizes { key: size_of::<K>(), value: size_of::<V>() };
+        table::walk(view, self.place().at(), &sizes, met)
     }
 
     fn free_parts(&self, tx: &mut Tx<'_>) -> Result<(), Error> {

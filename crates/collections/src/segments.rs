@@ -11,6 +11,7 @@
 use wattkeep_persist::Ptr;
 use wattkeep_tx::Tx;
 
+use crate::check::{Met, Pointers};
 use crate::error::Error;
 use crate::view::{View, WORD, whole_words};
 
@@ -104,20 +105,36 @@ impl Segments {
         Ok(())
     }
 
-    /// Calls `found` with the place and the bytes of every segment.
-    pub(crate) fn walk(
-        self,
-        view: &impl View,
-        directory: u64,
-        mut found: impl FnMut(u64, u64),
-    ) -> Result<(), Error> {
+    /// Tells every segment.
+    pub(crate) fn walk(self, view: &impl View, directory: u64, met: &mut impl Met) -> Result<(), Error> {
         for segment in 0..SEGMENTS as u64 {
             let start = view.word(directory + segment * WORD)?;
             if start != 0 {
-                found(start, self.items_of(segment).saturating_mul(self.item_bytes));
+                met.part(start, self.items_of(segment).saturating_mul(self.item_bytes));
             }
         }
         Ok(())
+    }
+
+    /// Tells the bytes of the first `items` items, of `bytes` each: those of a segment follow each other.
+    pub(crate) fn walk_items(
+        self,
+        view: &impl View,
+        directory: u64,
+        items: u64,
+        bytes: u64,
+        met: &mut impl Met,
+    ) {
+        let mut first = 0;
+        while first < items {
+            let last = items.min(first + self.items_of(self.segment_of(first).0)) - 1;
+            let both = self
+                .item(view, directory, first)
+                .and_then(|start| Ok((start, self.item(view, directory, last)?)));
+            let Some((start, end)) = met.found(directory, both) else { return };
+            met.content(start, end - start + bytes, Pointers::of(bytes as usize));
+            first = last + 1;
+        }
     }
 }
 

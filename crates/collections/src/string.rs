@@ -7,10 +7,9 @@ use bytemuck::{Pod, Zeroable};
 use wattkeep_persist::{LINE, Ptr};
 use wattkeep_tx::Tx;
 
-use crate::check::Findings;
+use crate::check::Met;
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::latch::Committed;
 use crate::place::Place;
 use crate::structure::parts::Parts;
 use crate::view::{View, whole_words};
@@ -27,6 +26,43 @@ struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() == LINE);
+
+impl Header {
+    /// Refuses what no string writes.
+    fn sound(self, view: &impl View, at: u64) -> Result<Self, Error> {
+        let sound = self.len <= self.capacity
+            && self.text.checked_add(self.capacity).is_some_and(|end| end <= view.bound())
+            && (self.text == 0) == (self.capacity == 0);
+        if sound { Ok(self) } else { Err(Error::Damaged { at, what: "a string longer than its memory" }) }
+    }
+
+    fn bytes(&self, view: &impl View, room: usize) -> Result<Vec<u8>, Error> {
+        view.still()?;
+        let mut bytes = Vec::with_capacity(self.len as usize + room);
+        bytes.resize(self.len as usize, 0);
+        view.bytes(self.text, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn text(&self, view: &impl View, at: u64) -> Result<String, Error> {
+        let text = String::from_utf8(self.bytes(view, 0)?);
+        text.map_err(|_| Error::Damaged { at, what: "a string that is not UTF-8" })
+    }
+}
+
+/// Walks over the string at `at`.
+pub(crate) fn walk(view: &impl View, at: u64, met: &mut impl Met) -> Result<(), Error> {
+    let header = view.value::<Header>(at)?.sound(view, at)?;
+    met.part(at, size_of::<Header>() as u64);
+    met.items(header.len);
+    if header.text != 0 {
+        met.part(header.text, header.capacity);
+    }
+    if let Err(Error::Damaged { at, what }) = header.text(view, at) {
+        met.fault(at, what);
+    }
+    Ok(())
+}
 
 /// A persistent string, in UTF-8.
 #[derive(Clone)]
@@ -55,15 +91,8 @@ impl Parts for PString {
         Ok(self.header(view)?.len)
     }
 
-    fn walk(&self, view: &Committed<'_>) -> Result<Findings, Error> {
-        let header = self.header(view)?;
-        let mut findings = Findings { items: header.len, ..Findings::default() };
-        findings.reach(self.place.at(), size_of::<Header>() as u64);
-        if header.text != 0 {
-            findings.reach(header.text, header.capacity);
-        }
-        self.text(view)?;
-        Ok(findings)
+    fn walk(&self, view: &impl View, met: &mut impl Met) -> Result<(), Error> {
+        walk(view, self.place.at(), met)
     }
 
     fn free_parts(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
@@ -77,28 +106,11 @@ impl Parts for PString {
 
 impl PString {
     fn header(&self, view: &impl View) -> Result<Header, Error> {
-        let header: Header = self.place.header(view)?;
-        let sound = header.len <= header.capacity
-            && header.text.checked_add(header.capacity).is_some_and(|end| end <= view.bound())
-            && (header.text == 0) == (header.capacity == 0);
-        if sound { Ok(header) } else { Err(self.damaged("a string longer than its memory")) }
-    }
-
-    fn damaged(&self, what: &'static str) -> Error {
-        Error::Damaged { at: self.place.at(), what }
-    }
-
-    fn bytes(&self, view: &impl View, header: &Header, room: usize) -> Result<Vec<u8>, Error> {
-        view.still()?;
-        let mut bytes = Vec::with_capacity(header.len as usize + room);
-        bytes.resize(header.len as usize, 0);
-        view.bytes(header.text, &mut bytes)?;
-        Ok(bytes)
+        self.place.header::<Header>(view)?.sound(view, self.place.at())
     }
 
     fn text(&self, view: &impl View) -> Result<String, Error> {
-        let bytes = self.bytes(view, &self.header(view)?, 0)?;
-        String::from_utf8(bytes).map_err(|_| self.damaged("a string that is not UTF-8"))
+        self.header(view)?.text(view, self.place.at())
     }
 
     /// The text, as committed last.
@@ -146,7 +158,7 @@ impl PString {
         let header = self.header(tx)?;
         let len = header.len + more.len() as u64;
         if len > header.capacity {
-            let mut text = self.bytes(tx, &header, more.len())?;
+            let mut text = header.bytes(tx, more.len())?;
             text.extend_from_slice(more.as_bytes());
             let capacity = (whole_words(text.len()) as u64).max(2 * header.capacity);
             return self.put(tx, &header, capacity, &text);

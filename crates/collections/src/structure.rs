@@ -14,8 +14,8 @@ use crate::place::Place;
 
 /// The parts that each structure brings along; not for other crates.
 pub(crate) mod parts {
-    use super::{Error, Findings, Kind, Place, Tx};
-    use crate::latch::Committed;
+    use super::{Error, Kind, Place, Tx};
+    use crate::check::Met;
     use crate::view::View;
 
     /// What a structure is made of.
@@ -36,7 +36,7 @@ pub(crate) mod parts {
         fn count(&self, view: &impl View) -> Result<u64, Error>;
 
         /// Walks over all of it.
-        fn walk(&self, view: &Committed<'_>) -> Result<Findings, Error>;
+        fn walk(&self, view: &impl View, met: &mut impl Met) -> Result<(), Error>;
 
         /// Frees all but its header.
         fn free_parts(&self, tx: &mut Tx<'_>) -> Result<(), Error>;
@@ -57,6 +57,8 @@ pub trait Structure: parts::Parts + 'static {
     /// The heap is full, or the transaction fails.
     fn create(tx: &mut Tx<'_>) -> Result<Self, Error> {
         let at = Self::make(tx)?;
+        // In the line that was just written.
+        tx.write_word(Ptr::at(Kind::mark_at(at)), Self::KIND.mark(at))?;
         Ok(Self::at(Place::made(tx, at, Self::KIND)?))
     }
 
@@ -147,9 +149,13 @@ pub trait Structure: parts::Parts + 'static {
     /// Walks over all of it, and says what is wrong and which allocations it reaches. Changes wait meanwhile.
     ///
     /// # Errors
-    /// It is so damaged that there is no walking over it, or gone.
+    /// Its header is damaged, or it is gone.
     fn check(&self) -> Result<Findings, Error> {
-        self.place().read_at_rest(|view| self.walk(view))
+        self.place().read_at_rest(|view| {
+            let mut findings = Findings::default();
+            self.walk(view, &mut findings)?;
+            Ok(findings)
+        })
     }
 
     /// Frees it and all that it owns; not what stored pointers point to. Other handles to it answer with an

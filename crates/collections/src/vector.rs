@@ -7,10 +7,9 @@ use bytemuck::{Pod, Zeroable};
 use wattkeep_persist::{LINE, Ptr};
 use wattkeep_tx::Tx;
 
-use crate::check::Findings;
+use crate::check::Met;
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::latch::Committed;
 use crate::place::Place;
 use crate::segments::{DIRECTORY_BYTES, Segments};
 use crate::structure::parts::Parts;
@@ -32,8 +31,37 @@ struct Header {
 }
 
 const HEADER_BYTES: usize = size_of::<Header>() + DIRECTORY_BYTES;
+const AT_DIRECTORY: u64 = size_of::<Header>() as u64;
 const AT_LEN: u64 = std::mem::offset_of!(Header, len) as u64;
 const _: () = assert!(size_of::<Header>() == LINE);
+
+/// How elements of so many bytes lie.
+const fn items_of(bytes: usize) -> Segments {
+    let fit = FIRST_BYTES / if bytes == 0 { 1 } else { bytes };
+    Segments::new(bytes, if fit > 1 { fit.ilog2() } else { 0 })
+}
+
+/// Walks over the vector at `at`, whose elements have `bytes`.
+pub(crate) fn walk(view: &impl View, at: u64, bytes: usize, met: &mut impl Met) -> Result<(), Error> {
+    let header: Header = view.value(at)?;
+    let (items, directory) = (items_of(bytes), at + AT_DIRECTORY);
+    met.part(at, HEADER_BYTES as u64);
+    met.items(header.len);
+    items.walk(view, directory, met)?;
+    if let Some(last) = header.len.checked_sub(1) {
+        let end = items.item(view, directory, last).map(|start| start.checked_add(bytes as u64));
+        match end {
+            Ok(Some(end)) if end <= view.bound() => {
+                items.walk_items(view, directory, header.len, bytes as u64, met);
+            }
+            _ => {
+                met.fault(at, "a vector with more elements than there is memory");
+                met.hide();
+            }
+        }
+    }
+    Ok(())
+}
 
 /// A persistent vector. It grows by segments: nothing is copied, and no push pays for the others.
 ///
@@ -90,16 +118,8 @@ impl<T: Pod> Parts for Vector<T> {
         Ok(self.place.header::<Header>(view)?.len)
     }
 
-    fn walk(&self, view: &Committed<'_>) -> Result<Findings, Error> {
-        let mut findings = Findings { items: self.count(view)?, ..Findings::default() };
-        findings.reach(self.place.at(), HEADER_BYTES as u64);
-        Self::ITEMS.walk(view, self.directory(), |at, bytes| findings.reach(at, bytes))?;
-        if let Some(last) = findings.items.checked_sub(1) {
-            let end = Self::ITEMS.item(view, self.directory(), last)?.checked_add(size_of::<T>() as u64);
-            let inside = end.is_some_and(|end| end <= view.bound());
-            findings.hold(inside, self.place.at(), "a vector with more elements than there is memory");
-        }
-        Ok(findings)
+    fn walk(&self, view: &impl View, met: &mut impl Met) -> Result<(), Error> {
+        walk(view, self.place.at(), size_of::<T>(), met)
     }
 
     fn free_parts(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
@@ -108,13 +128,10 @@ impl<T: Pod> Parts for Vector<T> {
 }
 
 impl<T: Pod> Vector<T> {
-    const ITEMS: Segments = {
-        let fit = FIRST_BYTES / if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
-        Segments::new(size_of::<T>(), if fit > 1 { fit.ilog2() } else { 0 })
-    };
+    const ITEMS: Segments = items_of(size_of::<T>());
 
     fn directory(&self) -> u64 {
-        self.place.at() + size_of::<Header>() as u64
+        self.place.at() + AT_DIRECTORY
     }
 
     fn set_count(&self, tx: &mut Tx<'_>, len: u64) -> Result<(), Error> {

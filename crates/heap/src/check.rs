@@ -1,4 +1,4 @@
-//! What is wrong with a heap, and what nobody can reach.
+//! What is wrong with a heap.
 //!
 //! The log is read once more, as an open would, into DRAM of its own, and compared with what the running heap
 //! believes: so a check needs no second truth. Nothing is written.
@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use crate::cache::Ready;
 use crate::classes::{ALL, CLASSES, LARGE};
 use crate::core::Core;
 use crate::error::HeapError;
@@ -17,20 +16,10 @@ use crate::free::is_position;
 use crate::heap::Heap;
 use crate::layout::PAGE;
 use crate::open;
-use crate::roots::Root;
+use crate::trace::{Leaks, Problem, Reach, Tracer, Undecided};
 
 /// Problems that are listed one by one.
 const PROBLEMS_MAX: usize = 100;
-
-/// Knows what the program's objects point to.
-pub trait Tracer {
-    /// Calls `reached` for every object that can be reached from `root`, by its offset. It says whether that
-    /// is news: what was reached before need not be followed again.
-    ///
-    /// # Errors
-    /// What cannot be read.
-    fn trace(&self, heap: &Heap, root: &Root, reached: &mut dyn FnMut(u64) -> bool) -> Result<(), HeapError>;
-}
 
 /// One size class of a heap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,15 +30,6 @@ pub struct ClassUse {
     pub held_bytes: u64,
     /// Objects in them.
     pub objects: u64,
-}
-
-/// Something that should not be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
-    /// Where.
-    pub at: u64,
-    /// What.
-    pub what: String,
 }
 
 /// What a check found.
@@ -71,8 +51,12 @@ pub struct Report {
     pub classes: Vec<ClassUse>,
     /// Objects that can be reached; where a tracer was given.
     pub reachable_objects: Option<u64>,
-    /// Objects that cannot, and their bytes: leaks.
-    pub unreachable: Option<(u64, u64)>,
+    /// Objects that cannot; where a tracer was given, and could follow all roots.
+    pub leaks: Option<Leaks>,
+    /// What the tracer could not follow: why there are no leaks to tell.
+    pub undecided: Vec<Undecided>,
+    /// What was not looked at.
+    pub notes: Vec<Problem>,
     /// How much is wrong. Leaks are not counted: the program decides what is one.
     pub problems_count: u64,
     /// The first of it.
@@ -105,8 +89,24 @@ impl fmt::Display for Report {
             self.longest_free_bytes,
             self.log_bytes
         )?;
-        if let (Some(reachable), Some((leaks, bytes))) = (self.reachable_objects, self.unreachable) {
-            writeln!(f, "{reachable} objects are reachable, {leaks} are not: {bytes} bytes")?;
+        if let (Some(reachable), Some(leaks)) = (self.reachable_objects, &self.leaks) {
+            writeln!(
+                f,
+                "{reachable} objects are reachable, {} are not: {} bytes",
+                leaks.objects, leaks.bytes
+            )?;
+            for leak in &leaks.first {
+                writeln!(f, "leak at {:#x}: {} bytes that nothing points to", leak.at, leak.bytes)?;
+            }
+            if leaks.objects > leaks.first.len() as u64 {
+                writeln!(f, "and {} more", leaks.objects - leaks.first.len() as u64)?;
+            }
+        }
+        for Undecided { root, why } in &self.undecided {
+            writeln!(f, "leaks cannot be told: root '{root}': {why}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "offset {:#x}: {}", note.at, note.what)?;
         }
         for problem in &self.problems {
             writeln!(f, "offset {:#x}: {}", problem.at, problem.what)?;
@@ -116,17 +116,6 @@ impl fmt::Display for Report {
             count => write!(f, "{count} problems"),
         }
     }
-}
-
-/// What a rebuild by tracing did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Traced {
-    /// Objects that are reachable and were in the log.
-    pub kept: u64,
-    /// Objects that are reachable, and whose record was lost.
-    pub restored: u64,
-    /// Objects that were in the log and are not reachable: freed.
-    pub freed: u64,
 }
 
 impl Heap {
@@ -169,79 +158,21 @@ impl Heap {
         Ok(())
     }
 
-    /// All objects that the tracer reaches, and what it reached that is none.
-    fn reach(&self, tracer: &dyn Tracer) -> Result<HashSet<u64>, HeapError> {
-        let mut reached = HashSet::new();
-        for root in self.roots()? {
-            tracer.trace(self, &root, &mut |at| reached.insert(at))?;
-        }
-        Ok(reached)
-    }
-
     fn check_reachable(&self, tracer: &dyn Tracer, report: &mut Report) -> Result<(), HeapError> {
-        let reached = self.reach(tracer)?;
-        let mut sorted: Vec<u64> = reached.iter().copied().collect();
-        sorted.sort_unstable();
-        for at in sorted.into_iter().filter(|at| !self.is_allocated(*at)) {
-            report.problem(at, "the program points here, and there is no object");
-        }
-        let (mut reachable, mut leaks) = (0, (0, 0));
-        self.core.each_object(|at, bytes, _| {
-            if reached.contains(&at) {
-                reachable += 1;
-            } else {
-                leaks = (leaks.0 + 1, leaks.1 + bytes);
-            }
-        });
-        (report.reachable_objects, report.unreachable) = (Some(reachable), Some(leaks));
+        let reach = match Reach::of(self, tracer) {
+            Ok(reach) => reach,
+            // The check of the roots has said so.
+            Err(HeapError::Damaged { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let (reachable, leaks) = reach.leaks();
+        report.reachable_objects = Some(reachable);
+        report.leaks = reach.undecided.is_empty().then_some(leaks);
+        report.problems_count += reach.faults_count;
+        report.problems.extend(reach.faults);
+        report.problems.truncate(PROBLEMS_MAX);
+        (report.notes, report.undecided) = (reach.notes, reach.undecided);
         Ok(())
-    }
-
-    /// Opens a heap by what is reachable: objects that are not are freed, those whose record is damaged or
-    /// lost are entered again. For programs that can enumerate their objects, after damage or leaks.
-    ///
-    /// # Errors
-    /// As [`Self::open`], but for damaged records of objects; and an object that is reached in pages that the
-    /// log does not know.
-    pub fn open_tracing(
-        space: std::sync::Arc<wattkeep_persist::Space>,
-        tracer: &dyn Tracer,
-    ) -> Result<(Self, Traced), HeapError> {
-        let heap = Self { core: std::sync::Arc::new(open::open(space, open::Lost::Tolerated)?) };
-        let reached = heap.reach(tracer)?;
-        let mut traced = Traced::default();
-        let mut unreachable = Vec::new();
-        heap.core.each_object(|at, _, _| {
-            if !reached.contains(&at) {
-                unreachable.push(at);
-            }
-        });
-        for at in reached {
-            if heap.is_allocated(at) {
-                traced.kept += 1;
-            } else {
-                heap.restore(at)?;
-                traced.restored += 1;
-            }
-        }
-        for at in unreachable {
-            heap.free(at)?;
-            traced.freed += 1;
-        }
-        heap.settle()?;
-        Ok((heap, traced))
-    }
-
-    /// Enters an object whose record was lost.
-    fn restore(&self, at: u64) -> Result<(), HeapError> {
-        crate::cache::with(&self.core, |cache| {
-            let place = self.core.find(at)?;
-            if !self.core.take_at(place, crate::chunks::CACHED) {
-                return Err(HeapError::Damaged { what: "what the program points to", at });
-            }
-            let ready = Ready::new(at, place);
-            Ok(self.core.enter(cache, ready)?)
-        })
     }
 }
 

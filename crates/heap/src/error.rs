@@ -123,6 +123,13 @@ pub enum HeapError {
         /// Size and type tag, as asked for.
         wanted: (u64, u64),
     },
+    /// A tracer cannot follow a root, so what is unreachable cannot be told.
+    Untraced {
+        /// The root.
+        root: String,
+        /// What it could not follow.
+        why: String,
+    },
     /// A lane or transaction id out of range.
     Transaction {
         /// The lane.
@@ -209,6 +216,9 @@ impl fmt::Display for HeapError {
                 "the root '{name}' was made with size {} and type {:#x}, and is asked for with {} and {:#x}",
                 recorded.0, recorded.1, wanted.0, wanted.1
             ),
+            Self::Untraced { root, why } => {
+                write!(f, "the root '{root}' cannot be followed: {why}; bring a tracer that knows it")
+            }
             Self::Transaction { lane, tid } => {
                 write!(f, "there is no lane {lane}, or no transaction {tid}: both have limits")
             }

@@ -16,6 +16,7 @@ use crate::free::is_position;
 use crate::layout::{LOG_AREA_AT, PAGE};
 use crate::open;
 use crate::options::Options;
+use crate::supply;
 
 /// Largest alignment of an object.
 const ALIGN_MAX: u64 = 1 << 30;
@@ -40,7 +41,15 @@ impl Heap {
     /// # Errors
     /// There is none, a later version made it, or what it wrote is damaged. Nothing is changed then.
     pub fn open(space: Arc<Space>) -> Result<Self, HeapError> {
-        Ok(Self { core: Arc::new(open::open(space, open::Lost::Refused)?) })
+        Self::open_with(space, None)
+    }
+
+    /// The same, with a supply of its own instead of one that suits the length of the space.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and for a supply that makes no sense.
+    pub fn open_with(space: Arc<Space>, supply: Option<supply::Options>) -> Result<Self, HeapError> {
+        Ok(Self { core: Arc::new(open::open(space, open::Lost::Refused, supply)?) })
     }
 
     /// Opens the heap in a space, or makes one where nothing was ever stored.
@@ -48,7 +57,11 @@ impl Heap {
     /// # Errors
     /// As [`Self::create`] and [`Self::open`].
     pub fn open_or_create(space: Arc<Space>, options: &Options) -> Result<Self, HeapError> {
-        if open::is_blank(&space)? { Self::create(space, options) } else { Self::open(space) }
+        if open::is_blank(&space)? {
+            Self::create(space, options)
+        } else {
+            Self::open_with(space, options.supply)
+        }
     }
 
     /// The space it is in.
@@ -261,7 +274,7 @@ impl Heap {
     }
 
     /// Batches of pages that were brought in since the heap was opened, and pages that come one by one.
-    pub fn supplied(&self) -> crate::supply::Counts {
+    pub fn supplied(&self) -> supply::Counts {
         self.core.lock_pages().supplied()
     }
 

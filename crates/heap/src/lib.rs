@@ -6,12 +6,13 @@
 //!
 //! An allocation passes `heap`, `cache`, `core`, `chunks`, `log`; the modules:
 
-pub mod check; // what is wrong, and what nobody can reach
+pub mod check; // what is wrong
 pub mod error;
 pub mod heap; // the door
 pub mod naive; // the rival
 pub mod options;
 pub mod supply; // fresh pages, next to each other in physical memory
+pub mod trace; // what nobody can reach
 
 mod cache; // what a thread has at hand
 mod chunks; // who has which chunk
@@ -26,9 +27,10 @@ mod publish; // for transactions
 mod record; // the words of the log
 mod roots; // names
 
-pub use check::{Report, Traced, Tracer};
+pub use check::Report;
 pub use error::HeapError;
 pub use heap::Heap;
 pub use options::Options;
 pub use publish::LANES;
 pub use roots::Root;
+pub use trace::{Reach, Traced, Tracer};

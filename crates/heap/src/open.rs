@@ -52,6 +52,7 @@ fn pages_at(log_area_bytes: u64) -> u64 {
 
 /// See [`crate::Heap::create`].
 pub(crate) fn create(space: Arc<Space>, options: &Options) -> Result<Core, HeapError> {
+    judge(options.supply)?;
     match superblock(&space)? {
         Superblock::Blank => {}
         Superblock::Newer(found) => return Err(HeapError::NewerVersion { found, known: VERSION }),
@@ -79,8 +80,18 @@ pub(crate) fn create(space: Arc<Space>, options: &Options) -> Result<Core, HeapE
     }
     let core = Core::new(space, block.id, options.guard, log_area_bytes);
     core.add_pages(bytes);
-    core.begin_supply();
+    core.begin_supply(options.supply);
     Ok(core)
+}
+
+/// Refuses what makes no sense, before anything is written.
+fn judge(supply: Option<supply::Options>) -> Result<(), HeapError> {
+    match supply {
+        Some(supply) if supply.low > supply.high => {
+            Err(HeapError::Options("the supply's low watermark is above its high one"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// See [`crate::Heap::is_in`].
@@ -131,11 +142,16 @@ pub(crate) enum Lost {
 }
 
 /// See [`crate::Heap::open`].
-pub(crate) fn open(space: Arc<Space>, lost: Lost) -> Result<Core, HeapError> {
+pub(crate) fn open(
+    space: Arc<Space>,
+    lost: Lost,
+    supply: Option<supply::Options>,
+) -> Result<Core, HeapError> {
+    judge(supply)?;
     let how = How { tolerant: lost == Lost::Tolerated, ..How::default() };
     let core = rebuild(space, how)?;
     core.mend_roots()?;
-    core.begin_supply();
+    core.begin_supply(supply);
     Ok(core)
 }
 
@@ -191,14 +207,14 @@ impl Core {
 
     /// What lies behind all pages that are in use comes from the supply from now on. A sync to a file
     /// writes as much as was brought in together, so pages of files come one by one.
-    fn begin_supply(&self) {
-        let batch = match self.space.domain() {
-            Domain::File => Batch::One,
-            _ => Batch::default(),
-        };
-        let end = (self.end.load(Ordering::Relaxed) / PAGE) as u32;
+    fn begin_supply(&self, chosen: Option<supply::Options>) {
+        let bytes = self.end.load(Ordering::Relaxed);
+        let mut options = chosen.unwrap_or_else(|| supply::Options::for_space(bytes));
+        if let Domain::File = self.space.domain() {
+            options.batch = Batch::One;
+        }
+        let end = (bytes / PAGE) as u32;
         let source = SpaceSource::new(self.space.clone());
-        let options = supply::Options { batch, ..supply::Options::default() };
         self.lock_pages().supply(end, options, Box::new(source));
     }
 

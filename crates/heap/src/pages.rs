@@ -224,7 +224,7 @@ mod tests {
         let mut pages = Pages::default();
         pages.give(0, 4);
         pages.give(8, 56);
-        pages.supply(64, Options::default(), Box::new(Played));
+        pages.supply(64, Options::for_space(1 << 40), Box::new(Played));
         assert_eq!((pages.free(), pages.longest()), (60, 56));
         assert_eq!(pages.take(3, 1), Some(0));
         assert_eq!(pages.supplied(), Counts::default());
@@ -250,7 +250,7 @@ mod tests {
             let mut pages = Pages::default();
             pages.give(16, 1000);
             if supplied {
-                pages.supply(1016, Options::default(), Box::new(Played));
+                pages.supply(1016, Options::for_space(1 << 40), Box::new(Played));
             }
             let mut taken: Vec<(u32, u32)> = Vec::new();
             for (count, shift, which) in steps {

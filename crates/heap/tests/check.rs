@@ -4,16 +4,17 @@ mod common;
 
 use common::{copy, heap, reopened, small, space};
 use proptest::prelude::*;
-use wattkeep_heap::{Heap, HeapError, LANES, Options, Root, Tracer};
+use wattkeep_heap::trace::{Leak, Leaks};
+use wattkeep_heap::{Heap, HeapError, LANES, Options, Reach, Root, Tracer};
 use wattkeep_persist::{Ptr, Space};
 
 /// Follows a list: the first word of an object points to the next one.
 struct List;
 
 impl Tracer for List {
-    fn trace(&self, heap: &Heap, root: &Root, reached: &mut dyn FnMut(u64) -> bool) -> Result<(), HeapError> {
+    fn trace(&self, heap: &Heap, root: &Root, reach: &mut Reach<'_>) -> Result<(), HeapError> {
         let mut at = heap.space().load(root.word.offset() as usize)?;
-        while at != 0 && reached(at) {
+        while at != 0 && reach.object(at) {
             at = heap.space().load(at as usize)?;
         }
         Ok(())
@@ -47,11 +48,12 @@ fn record_of(space: &Space, at: u64) -> usize {
 fn a_heap_that_is_well_says_so_and_counts_what_is_in_it() {
     let heap = heap(8 << 20);
     let objects = list(&heap, 100);
-    heap.alloc(100_000).expect("room");
+    let at = heap.alloc(100_000).expect("room");
     let report = heap.check(Some(&List)).expect("readable");
     assert!(report.is_clean(), "{report}");
     assert_eq!((report.objects, report.reachable_objects), (101, Some(100)));
-    assert_eq!(report.unreachable, Some((1, 102_400)));
+    let first = vec![Leak { at, bytes: 102_400 }];
+    assert_eq!(report.leaks, Some(Leaks { objects: 1, bytes: 102_400, first }));
     assert_eq!(report.roots, ["list"]);
     for at in objects {
         heap.free(at).expect("an object");
@@ -208,7 +210,7 @@ fn damage_in_the_log_is_refused_and_tracing_mends_it() {
             assert!(!mended.is_allocated(leaked) && objects.iter().all(|at| mended.is_allocated(*at)));
             assert!(mended.check(Some(&List)).expect("readable").is_clean());
             let again = reopened(&mended);
-            assert_eq!(again.check(Some(&List)).expect("readable").unreachable, Some((0, 0)));
+            assert_eq!(again.check(Some(&List)).expect("readable").leaks, Some(Leaks::default()));
         }
     }
 }

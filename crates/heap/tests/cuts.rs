@@ -110,7 +110,7 @@ fn a_gap_before_a_pair_of_records_is_durable_with_them() {
 fn an_object_is_never_there_without_its_guard() {
     let random = &mut Random::new(seed_from_environment(1));
     let dimm = Dimm::new(SPACE_BYTES, DomainKind::Adr);
-    let options = Options { log_area_bytes: 0, guard: true };
+    let options = Options { log_area_bytes: 0, guard: true, ..Options::default() };
     drop(Heap::create(dimm.boot().0, &options).expect("room"));
     let mut before = dimm.before();
     let (space, cache) = dimm.boot();

@@ -3,16 +3,22 @@
 
 use std::sync::Arc;
 
-use wattkeep_heap::supply::Counts;
-use wattkeep_heap::{Heap, Options};
+use wattkeep_heap::supply::{self, Counts};
+use wattkeep_heap::{Heap, HeapError, Options};
 use wattkeep_persist::{Anonymous, Backing, Domain, DomainKind, MappedFile, Space};
 
 const BYTES: usize = 8 << 20;
 
 fn filled(backing: Arc<dyn Backing>, domain: Domain) -> Heap {
     let space = Arc::new(Space::new(backing, domain));
-    let options = Options { log_area_bytes: 1 << 20, ..Options::default() };
-    let heap = Heap::create(space, &options).expect("a heap");
+    fill(Heap::create(space, &with(None)).expect("a heap"))
+}
+
+fn with(supply: Option<supply::Options>) -> Options {
+    Options { log_area_bytes: 1 << 20, supply, ..Options::default() }
+}
+
+fn fill(heap: Heap) -> Heap {
     for _ in 0..64 {
         heap.alloc(16 << 10).expect("room");
     }
@@ -49,4 +55,31 @@ fn a_heap_that_is_opened_again_goes_on_in_batches_and_finds_what_was_there() {
     let mut bytes = [0; 4096];
     space.read_bytes(first as usize, &mut bytes).expect("inside");
     assert_eq!(bytes, [7; 4096]);
+}
+
+/// Small spaces need little memory: they get batches where a large one would leave it to others.
+#[test]
+fn watermarks_are_chosen_or_suit_the_space() {
+    let of = |bytes: u64| (supply::Options::for_space(bytes).high, supply::Options::for_space(bytes).low);
+    assert_eq!(of(8 << 20), (8 << 20, 2 << 20));
+    assert_eq!(of(1 << 40), (1 << 30, 256 << 20));
+
+    let space = || Arc::new(Space::new(Arc::new(Anonymous::new(BYTES)), Domain::Battery));
+    let none = supply::Options { high: u64::MAX, low: u64::MAX, ..supply::Options::for_space(0) };
+    let heap = fill(Heap::create(space(), &with(Some(none))).expect("a heap"));
+    let Counts { batches, single_pages, .. } = heap.supplied();
+    assert!(batches == 0 && single_pages > 0, "no memory is as much as that: {:?}", heap.supplied());
+    let again = fill(Heap::open_with(heap.space().clone(), Some(none)).expect("a heap"));
+    assert_eq!(again.supplied().batches, 0);
+    let again = fill(Heap::open_or_create(heap.space().clone(), &with(None)).expect("a heap"));
+    assert!(again.supplied().batches > 0, "{:?}", again.supplied());
+
+    let upside_down = Some(supply::Options { high: 1, low: 2, ..none });
+    let blank = space();
+    for refused in
+        [Heap::create(blank.clone(), &with(upside_down)), Heap::open_with(heap.space().clone(), upside_down)]
+    {
+        assert!(matches!(refused, Err(HeapError::Options(_))), "{refused:?}");
+    }
+    assert_eq!(Heap::open(blank).map(|_| ()), Err(HeapError::NotAHeap), "nothing was written");
 }

@@ -74,6 +74,15 @@ impl Manager {
         })
     }
 
+    /// Whether a manager ever made its log in this heap, whatever became of it.
+    ///
+    /// # Errors
+    /// The space refuses a load.
+    pub fn has_log(heap: &Heap) -> Result<bool, TxError> {
+        let area = heap.log_area();
+        Ok(!area.is_empty() && heap.space().load(area.start as usize)? != 0)
+    }
+
     /// The heap.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.heap

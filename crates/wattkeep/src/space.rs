@@ -33,9 +33,24 @@ impl Store {
     /// # Errors
     /// The region cannot be opened; it holds something else; its heap or log is damaged, or of a newer version.
     pub fn heap(&self, name: &str, region: RegionOptions) -> Result<Manager, TxError> {
+        self.heap_with(name, region, &heap::Options::default(), &tx::Options::default())
+    }
+
+    /// The same with options: of the heap, how large its logs are and whether objects are guarded when it is
+    /// made, and how fresh pages come into memory; of its transactions, for this opening.
+    ///
+    /// # Errors
+    /// As [`Self::heap`], and for options that make no sense.
+    pub fn heap_with(
+        &self,
+        name: &str,
+        region: RegionOptions,
+        options: &heap::Options,
+        transactions: &tx::Options,
+    ) -> Result<Manager, TxError> {
         let space = self.region(name, region).map_err(refused)?.into_space(Domain::Battery);
-        let heap = Heap::open_or_create(Arc::new(space), &heap::Options::default())?;
-        Manager::open(Arc::new(heap), &tx::Options::default())
+        let heap = Heap::open_or_create(Arc::new(space), options)?;
+        Manager::open(Arc::new(heap), transactions)
     }
 }
 

@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
-use wattkeep_collections::{Error, HashMap, Structure};
-use wattkeep_heap::{Heap, HeapError, Root, Tracer};
+use wattkeep_collections::{Error, HashMap, Structure, Structures};
+use wattkeep_heap::Heap;
 use wattkeep_persist::Space;
 use wattkeep_tx::{Manager, Tx, TxError};
 
@@ -175,7 +175,7 @@ impl HeapTable {
     /// # Errors
     /// The heap, its log or its table is refused.
     pub fn open(space: Arc<Space>, plan: &HeapPlan) -> Result<Self, Error> {
-        let options = wattkeep_heap::Options { log_area_bytes: plan.log_bytes, guard: false };
+        let options = wattkeep_heap::Options { log_area_bytes: plan.log_bytes, ..Default::default() };
         let heap = Heap::open_or_create(space, &options)?;
         let manager = Manager::open(Arc::new(heap), &wattkeep_tx::Options::default())?;
         let table = HashMap::open_or_create_root(&manager, ROOT)?;
@@ -241,13 +241,15 @@ impl HeapTable {
             return Err(format!("the table has {} faults: {fault}", findings.faults.len()));
         }
         let heap = self.manager.heap();
-        let reached = Reached(findings.reached.iter().map(|(at, _)| *at).collect());
-        let report = heap.check(Some(&reached)).map_err(|error| format!("the heap is refused: {error}"))?;
+        let report =
+            heap.check(Some(&Structures)).map_err(|error| format!("the heap is refused: {error}"))?;
         if let Some(problem) = report.problems.first() {
             return Err(format!("the heap has {} problems: {problem:?}", report.problems_count));
         }
-        if report.unreachable != Some((0, 0)) {
-            return Err(format!("the heap has objects that nobody reaches: {:?}", report.unreachable));
+        if report.leaks.as_ref().is_none_or(|leaks| leaks.objects > 0)
+            || findings.reached.len() as u64 != report.objects
+        {
+            return Err(format!("the heap has objects that nobody reaches: {report}"));
         }
         let found = self.writers()?;
         let entries = found.iter().flatten().count() as u64;
@@ -283,23 +285,6 @@ impl HeapTable {
             }
         }
         Ok(writers)
-    }
-}
-
-/// What the table reaches.
-struct Reached(Vec<u64>);
-
-impl Tracer for Reached {
-    fn trace(
-        &self,
-        _heap: &Heap,
-        _root: &Root,
-        reached: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<(), HeapError> {
-        for at in &self.0 {
-            reached(*at);
-        }
-        Ok(())
     }
 }
 

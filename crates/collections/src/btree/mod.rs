@@ -10,6 +10,7 @@
 mod change;
 mod node;
 mod scan;
+mod walk;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,10 +21,11 @@ use wattkeep_tx::Tx;
 
 use self::node::{LEVELS_MAX, Node};
 pub use self::scan::Range;
-use crate::check::Findings;
+use self::walk::Order;
+pub(crate) use self::walk::walk;
+use crate::check::Met;
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::latch::Committed;
 use crate::place::Place;
 use crate::structure::parts::Parts;
 use crate::view::View;
@@ -37,7 +39,9 @@ struct Header {
     entries: u64,
     /// Level of the root.
     level: u64,
-    free: [u64; 4],
+    /// How keys are ordered: a check may not know their type.
+    order: u64,
+    free: [u64; 3],
 }
 
 const _: () = assert!(size_of::<Header>() == LINE);
@@ -80,7 +84,8 @@ impl<K: Pod + Ord, V: Pod> Parts for BTree<K, V> {
     fn make(tx: &mut Tx<'_>) -> Result<u64, Error> {
         let root = Leaf::<K, V>::make(tx, 0, 0, &[])?;
         let at = tx.alloc_bytes(size_of::<Header>())?.offset();
-        let header = Header { tag: Self::KIND.tag(), root, entries: 0, level: 0, free: [0; 4] };
+        let order = Order::of::<K>() as u64;
+        let header = Header { tag: Self::KIND.tag(), root, entries: 0, level: 0, order, free: [0; 3] };
         tx.write(Ptr::at(at), &header)?;
         Ok(at)
     }
@@ -89,8 +94,12 @@ impl<K: Pod + Ord, V: Pod> Parts for BTree<K, V> {
         Ok(self.header(view)?.entries)
     }
 
-    fn walk(&self, view: &Committed<'_>) -> Result<Findings, Error> {
-        self.check_all(view)
+    fn walk(&self, view: &impl View, met: &mut impl Met) -> Result<(), Error> {
+        let compare = |a: &[u8], b: &[u8]| {
+            let key = bytemuck::pod_read_unaligned::<K>;
+            key(a).cmp(&key(b))
+        };
+        walk(view, self.place.at(), (size_of::<K>(), size_of::<V>()), Some(&compare), met)
     }
 
     fn free_parts(&self, tx: &mut Tx<'_>) -> Result<(), Error> {

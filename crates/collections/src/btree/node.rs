@@ -52,24 +52,78 @@ pub(super) struct Node<K, V> {
     entries: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: Pod + Ord, V: Pod> Node<K, V> {
-    const VALUE: usize = whole_words(size_of::<K>());
-    const ENTRY: usize = Self::VALUE + whole_words(size_of::<V>());
-
+/// How a node is laid out: what follows from the bytes of a key and of a value.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    /// Where in an entry its value begins.
+    pub(super) value: usize,
+    /// Bytes of an entry.
+    pub(super) entry: usize,
     /// Entries that there is room for.
-    pub(super) const CAPACITY: usize = {
-        let fit = (NODE_BYTES - LINE) / if Self::ENTRY == 0 { 1 } else { Self::ENTRY };
-        if fit > ORDER {
+    pub(super) capacity: usize,
+    /// Bytes of a node.
+    pub(super) bytes: usize,
+}
+
+impl Shape {
+    pub(super) const fn of(key: usize, value: usize) -> Self {
+        let entry = whole_words(key) + whole_words(value);
+        let fit = (NODE_BYTES - LINE) / if entry == 0 { 1 } else { entry };
+        let capacity = if fit > ORDER {
             ORDER
         } else if fit < LEAST {
             LEAST
         } else {
             fit
+        };
+        Self { value: whole_words(key), entry, capacity, bytes: LINE + capacity * entry }
+    }
+
+    /// The first line of the node of `level` at `at`.
+    pub(super) fn head(&self, view: &impl View, at: u64, level: u8) -> Result<Head, Error> {
+        let head: Head = view.value(at)?;
+        if at == 0 || head.level != level || head.count as usize > self.capacity {
+            return Err(Error::Damaged { at, what: "no node of the tree where there should be one" });
         }
-    };
+        Ok(head)
+    }
+
+    /// Where the entry lies that comes as number `index` in the order of the node at `at`.
+    pub(super) fn entry(&self, at: u64, head: &Head, index: usize) -> Result<u64, Error> {
+        match head.order[index] {
+            slot if usize::from(slot) < self.capacity => Ok(self.slot(at, slot)),
+            _ => Err(Error::Damaged { at, what: "a node that orders slots that it does not have" }),
+        }
+    }
+
+    fn slot(&self, at: u64, slot: u8) -> u64 {
+        at + LINE as u64 + u64::from(slot) * self.entry as u64
+    }
+}
+
+impl Head {
+    /// Two entries share no slot.
+    pub(super) fn slots_are_distinct(&self) -> bool {
+        self.used().count_ones() == u32::from(self.count)
+    }
+
+    fn used(&self) -> u64 {
+        self.order[..self.count as usize]
+            .iter()
+            .fold(0, |used, slot| used | 1_u64.checked_shl((*slot).into()).unwrap_or(0))
+    }
+}
+
+impl<K: Pod + Ord, V: Pod> Node<K, V> {
+    const SHAPE: Shape = Shape::of(size_of::<K>(), size_of::<V>());
+    const VALUE: usize = Self::SHAPE.value;
+    const ENTRY: usize = Self::SHAPE.entry;
+
+    /// Entries that there is room for.
+    pub(super) const CAPACITY: usize = Self::SHAPE.capacity;
 
     /// Bytes of a node.
-    pub(super) const BYTES: usize = LINE + Self::CAPACITY * Self::ENTRY;
+    pub(super) const BYTES: usize = Self::SHAPE.bytes;
 
     /// A node with fewer entries is filled up from its neighbour, or merged with it.
     pub(super) const FEW: usize = Self::CAPACITY / 3;
@@ -79,11 +133,7 @@ impl<K: Pod + Ord, V: Pod> Node<K, V> {
 
     /// Reads the node of `level` at `at`.
     pub(super) fn read(view: &impl View, at: u64, level: u8) -> Result<Self, Error> {
-        let head: Head = view.value(at)?;
-        if at == 0 || head.level != level || head.count as usize > Self::CAPACITY {
-            return Err(Error::Damaged { at, what: "no node of the tree where there should be one" });
-        }
-        Ok(Self { at, head, entries: PhantomData })
+        Ok(Self { at, head: Self::SHAPE.head(view, at, level)?, entries: PhantomData })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -91,15 +141,12 @@ impl<K: Pod + Ord, V: Pod> Node<K, V> {
     }
 
     fn slot(&self, slot: u8) -> u64 {
-        self.at + LINE as u64 + u64::from(slot) * Self::ENTRY as u64
+        Self::SHAPE.slot(self.at, slot)
     }
 
     /// Where entry `index` in the order of keys lies.
     fn entry(&self, index: usize) -> Result<u64, Error> {
-        match self.head.order[index] {
-            slot if usize::from(slot) < Self::CAPACITY => Ok(self.slot(slot)),
-            _ => Err(Error::Damaged { at: self.at, what: "a node that orders slots that it does not have" }),
-        }
+        Self::SHAPE.entry(self.at, &self.head, index)
     }
 
     pub(super) fn key(&self, view: &impl View, index: usize) -> Result<K, Error> {
@@ -134,21 +181,10 @@ impl<K: Pod + Ord, V: Pod> Node<K, V> {
         (0..self.count()).map(|index| Ok((self.key(view, index)?, self.value(view, index)?))).collect()
     }
 
-    /// Two entries share no slot.
-    pub(super) fn slots_are_distinct(&self) -> bool {
-        self.used().count_ones() as usize == self.count()
-    }
-
-    fn used(&self) -> u64 {
-        self.head.order[..self.count()]
-            .iter()
-            .fold(0, |used, slot| used | 1_u64.checked_shl((*slot).into()).unwrap_or(0))
-    }
-
     /// Adds an entry as number `index`, and writes the first line. There is room.
     pub(super) fn insert(&mut self, tx: &mut Tx<'_>, index: usize, key: &K, value: &V) -> Result<(), Error> {
         let count = self.count();
-        let slot = self.used().trailing_ones() as u8;
+        let slot = self.head.used().trailing_ones() as u8;
         if count >= Self::CAPACITY || usize::from(slot) >= Self::CAPACITY {
             return Err(Error::Damaged { at: self.at, what: "a node without a free slot" });
         }

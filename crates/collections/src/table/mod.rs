@@ -15,7 +15,7 @@
 //! no insert pays for the whole table. What a slot holds of the hash says where its entry goes: no entry is
 //! read for a split, up to 2^28 buckets.
 //!
-//! Invariants, which [`Table::check`] holds to the bytes:
+//! Invariants, which [`walk()`] holds to the bytes:
 //! 1. An entry lies in the chain of the bucket that its hash and the number of buckets say ([`bucket_of`]).
 //! 2. A slot holds the low bits of its entry's hash. No two slots hold one key.
 //! 3. The number of entries is that of the slots that are not empty.
@@ -33,7 +33,8 @@ use twox_hash::XxHash3_64;
 use wattkeep_persist::{LINE, Ptr};
 use wattkeep_tx::Tx;
 
-pub(crate) use self::walk::Cursor;
+pub(crate) use self::walk::{Cursor, walk};
+use crate::check::Met;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::place::Place;
@@ -102,20 +103,29 @@ pub(crate) trait Entries {
     /// Whether `key` lies at `at`.
     fn is_at(view: &impl View, at: u64, hash: u64, key: &Self::Key) -> Result<bool, Error>;
 
-    /// Whether the same key lies at both places.
-    fn same(view: &impl View, one: u64, other: u64) -> Result<bool, Error>;
-
     /// Bytes of an entry.
     fn bytes(key: &Self::Key, value: &Self::Value) -> usize;
-
-    /// Bytes of the entry at `at`.
-    fn bytes_at(view: &impl View, at: u64) -> Result<u64, Error>;
 
     /// Writes an entry into new memory.
     fn write(tx: &mut Tx<'_>, at: u64, hash: u64, key: &Self::Key, value: &Self::Value) -> Result<(), Error>;
 
     /// Puts `value` in the place of the one at `at`, if it fits there.
     fn rewrite(tx: &mut Tx<'_>, at: u64, key: &Self::Key, value: &Self::Value) -> Result<bool, Error>;
+}
+
+/// Entries as a walk sees them: it may know their sizes alone.
+pub(crate) trait Form {
+    /// The hash of the key that lies at `at`.
+    fn hash_at(&self, view: &impl View, at: u64, seed: u64) -> Result<u64, Error>;
+
+    /// Whether the same key lies at both places.
+    fn same(&self, view: &impl View, one: u64, other: u64) -> Result<bool, Error>;
+
+    /// Bytes of the entry at `at`.
+    fn bytes_at(&self, view: &impl View, at: u64) -> Result<u64, Error>;
+
+    /// Tells key and value of the entry at `at`, which was found whole.
+    fn content_at(&self, at: u64, bytes: u64, met: &mut impl Met);
 }
 
 /// A hash table of entries of some form.

@@ -8,10 +8,15 @@ use wattkeep_persist::Ptr;
 use wattkeep_tx::Tx;
 
 use super::grow::Chain;
-use super::{BUCKETS, Entries, HEADER_BYTES, Table, bucket_of, entry_of, mark_of, slot_of};
-use crate::check::Findings;
+use super::{
+    AT_DIRECTORY, BUCKETS, Entries, Form, HEADER_BYTES, Header, Table, bucket_of, entry_of, mark_of, slot_of,
+};
+use crate::check::Met;
 use crate::error::Error;
 use crate::view::View;
+
+/// A walk gives up behind so many chains that cannot be read: each may have been long.
+const BROKEN_MAX: usize = 32;
 
 /// How far a reader has come: everything whose backward hash is smaller was met. `None`: all.
 pub(crate) type Cursor = Option<u64>;
@@ -42,37 +47,6 @@ impl<E: Entries> Table<E> {
         Ok((entries, last.checked_add(1)))
     }
 
-    /// Walks over everything, and holds the bytes to the invariants.
-    pub(crate) fn check(&self, view: &impl View) -> Result<Findings, Error> {
-        let header = self.header(view)?;
-        let mut findings = Findings::default();
-        findings.reach(self.place.at(), HEADER_BYTES as u64);
-        BUCKETS.walk(view, self.directory(), |at, bytes| findings.reach(at, bytes))?;
-        for bucket in 0..header.buckets {
-            let first = BUCKETS.item(view, self.directory(), bucket)?;
-            let mut chain = Chain::default();
-            chain.read(view, first)?;
-            chain.lines[1..].iter().for_each(|line| findings.reach(*line, wattkeep_persist::LINE as u64));
-            for (index, slot) in chain.slots.iter().enumerate() {
-                let entry = entry_of(*slot);
-                let hash = E::hash_at(view, entry, header.seed)?;
-                findings.items += 1;
-                findings.reach(entry, E::bytes_at(view, entry)?);
-                let home = bucket_of(hash, header.buckets) == bucket;
-                findings.hold(home, entry, "an entry in a bucket that its hash does not say");
-                let marked = mark_of(*slot) == mark_of(slot_of(hash, 0));
-                findings.hold(marked, first, "a slot that holds other bits than its entry's hash");
-                for other in &chain.slots[..index] {
-                    let twice = E::same(view, entry, entry_of(*other))?;
-                    findings.hold(!twice, entry, "a key that is there twice");
-                }
-            }
-        }
-        let counted = findings.items == header.entries;
-        findings.hold(counted, self.place.at(), "a table that does not have as many entries as it counts");
-        Ok(findings)
-    }
-
     /// Frees everything but the header. The table is of no use afterwards.
     pub(crate) fn free_parts(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
         let header = self.header(tx)?;
@@ -90,6 +64,48 @@ impl<E: Entries> Table<E> {
         }
         BUCKETS.free_from(tx, self.directory(), 0)
     }
+}
+
+/// Walks over all of the table at `at`, and holds the bytes to the invariants.
+pub(crate) fn walk(view: &impl View, at: u64, form: &impl Form, met: &mut impl Met) -> Result<(), Error> {
+    let header = view.value::<Header>(at)?.sound(at)?;
+    let directory = at + AT_DIRECTORY;
+    met.part(at, HEADER_BYTES as u64);
+    BUCKETS.walk(view, directory, met)?;
+    let (mut entries, mut broken) = (0, 0);
+    for bucket in 0..header.buckets {
+        let mut chain = Chain::default();
+        let Some(first) = met.found(at, BUCKETS.item(view, directory, bucket)) else { return Ok(()) };
+        if met.found(first, chain.read(view, first)).is_none() {
+            broken += 1;
+            if broken > BROKEN_MAX {
+                return Ok(());
+            }
+            continue;
+        }
+        chain.lines[1..].iter().for_each(|line| met.part(*line, wattkeep_persist::LINE as u64));
+        entries += chain.slots.len() as u64;
+        for (index, slot) in chain.slots.iter().enumerate() {
+            let entry = entry_of(*slot);
+            let read = form.hash_at(view, entry, header.seed);
+            let read = read.and_then(|hash| Ok((hash, form.bytes_at(view, entry)?)));
+            let Some((hash, bytes)) = met.found(first, read) else { continue };
+            met.part(entry, bytes);
+            form.content_at(entry, bytes, met);
+            let home = bucket_of(hash, header.buckets) == bucket;
+            met.hold(home, entry, "an entry in a bucket that its hash does not say");
+            let marked = mark_of(*slot) == mark_of(slot_of(hash, 0));
+            met.hold(marked, first, "a slot that holds other bits than its entry's hash");
+            for other in &chain.slots[..index] {
+                let twice = form.same(view, entry, entry_of(*other)).unwrap_or(false);
+                met.hold(!twice, entry, "a key that is there twice");
+            }
+        }
+    }
+    met.items(entries);
+    let counted = entries == header.entries || broken > 0;
+    met.hold(counted, at, "a table that does not have as many entries as it counts");
+    Ok(())
 }
 
 #[cfg(test)]

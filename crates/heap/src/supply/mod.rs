@@ -72,9 +72,15 @@ pub struct Options {
     pub low: u64,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { batch: Batch::default(), high: 1 << 30, low: 256 << 20 }
+/// The high watermark of spaces that are at least as large.
+const HIGH_MOST: u64 = 1 << 30;
+
+impl Options {
+    /// For a space of so many bytes: batches as long as all of it would find room in the free memory, or
+    /// 1 GiB of it; nothing is brought in ahead once a quarter of that is left.
+    pub fn for_space(bytes: u64) -> Self {
+        let high = bytes.min(HIGH_MOST);
+        Self { batch: Batch::default(), high, low: high / 4 }
     }
 }
 

@@ -139,7 +139,8 @@ fn bytes_of(space: &Space) -> Vec<u8> {
 
 fn image(logging: Logging) -> Result<Image, String> {
     let space = space_of(&[0; SPACE_BYTES]);
-    let options = wattkeep_heap::Options { log_area_bytes: LOG_BYTES, guard: logging == Logging::Undo };
+    let guard = logging == Logging::Undo;
+    let options = wattkeep_heap::Options { log_area_bytes: LOG_BYTES, guard, ..Default::default() };
     let heap = Arc::new(Heap::create(space.clone(), &options).map_err(|error| error.to_string())?);
     let manager = Manager::open(heap.clone(), &Options { logging, ..Options::default() });
     let manager = manager.map_err(|error| error.to_string())?;

@@ -401,7 +401,7 @@ fn history(seed: u64, kinds: &mut Kinds) -> Result<Tried, Bad> {
     kinds.long += u64::from(long);
     kinds.worn += u64::from(worn);
     let dimm = Dimm::new(SPACE_BYTES, domain(random));
-    let options = Options { log_area_bytes: 0, guard: random.chance(1, 4) };
+    let options = Options { log_area_bytes: 0, guard: random.chance(1, 4), ..Options::default() };
     let broken = |error: HeapError| Bad::Violated(error.to_string());
     let mut program = Program::default();
     let heap = Heap::create(dimm.boot().0, &options).map_err(broken)?;

@@ -46,7 +46,11 @@ pub(crate) struct Machine {
 impl Machine {
     /// Finds the heap in the space, or makes it; and its tables.
     pub(crate) fn open(space: Arc<Space>, setup: &Setup) -> Result<Self, String> {
-        let options = wattkeep_heap::Options { log_area_bytes: setup.log_bytes, guard: setup.guard };
+        let options = wattkeep_heap::Options {
+            log_area_bytes: setup.log_bytes,
+            guard: setup.guard,
+            ..Default::default()
+        };
         let heap = Heap::open_or_create(space, &options).map_err(|e| format!("the heap is refused: {e}"))?;
         let heap = Arc::new(heap);
         let options = wattkeep_tx::Options {
