@@ -191,8 +191,8 @@ impl Heap {
             .and_then(|()| self.commit(reserved));
         match linked {
             Ok(()) => {
+                // Not flushed: the object's record is durable, so an open makes the same of the mark.
                 space.store(word, reserved)?;
-                space.persist(word, 8)?;
                 Ok(reserved)
             }
             Err(error) => {

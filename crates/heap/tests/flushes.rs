@@ -67,6 +67,35 @@ fn a_resize_in_place_flushes_nothing() {
     assert_eq!(lines(&space, || assert_eq!(heap.resize(at, 1010), Ok(at))), 0);
 }
 
+/// Of the bound for an allocation, two, and a free, one, together: and the lines that are copied.
+#[test]
+fn a_resize_that_moves_flushes_three_lines_and_what_it_copies() {
+    let space = counting();
+    let heap = Heap::create(space.clone(), &small()).expect("room");
+    let objects: Vec<u64> = (0..200).map(|_| heap.alloc(64).expect("room")).collect();
+    // The blocks that both sizes come from are cut.
+    heap.alloc(256).expect("room");
+    for at in objects {
+        let flushed = lines(&space, || assert!(heap.resize(at, 250).is_ok_and(|moved| moved != at)));
+        assert!((1..=4).contains(&flushed), "{flushed} lines for one that was copied");
+    }
+}
+
+/// The link and the record. Making the root takes three lines more, once.
+#[test]
+fn an_object_that_is_linked_to_a_root_flushes_two_lines() {
+    let space = counting();
+    let heap = Heap::create(space.clone(), &small()).expect("room");
+    heap.alloc(64).expect("room");
+    for number in 0..50 {
+        let name = format!("root {number}");
+        let made = lines(&space, || assert!(heap.create_root(&name, 64, 0).is_ok()));
+        assert_eq!(made, 3);
+        let linked = lines(&space, || assert!(heap.persist_alloc(64, Some(&name)).is_ok()));
+        assert_eq!(linked, 2);
+    }
+}
+
 #[test]
 fn capacity_flushes_nothing_but_the_record_of_its_block() {
     let space = counting();
