@@ -11,6 +11,7 @@
 
 use wattkeep_heap::{Heap, HeapError, Reach, Root, Tracer};
 use wattkeep_persist::{PAGE, Space};
+use wattkeep_tx::versions::ROOT_TAG;
 
 use crate::check::{Met, Pointers};
 use crate::error::Error;
@@ -19,7 +20,7 @@ use crate::map::Sizes;
 use crate::view::{View, WORD};
 use crate::{btree, bytes_map, string, table, vector};
 
-/// The tracer of heaps whose roots lead to structures of this crate.
+/// The tracer of heaps whose roots lead to structures of this crate, or to versioned objects.
 ///
 /// A program with objects of its own brings a tracer that follows those, and leaves the other roots to this
 /// one.
@@ -33,7 +34,9 @@ impl Tracer for Structures {
             return Ok(());
         }
         let kind = Kind::of_tag(root.tag);
-        if kind.is_none() {
+        if root.tag == ROOT_TAG {
+            // Versioned objects: one object, whose words are looked through as those of any other.
+        } else if kind.is_none() {
             reach.undecided(format!(
                 "what it leads to is of a type of the program's own (tag {:#x}): let the program call \
                  'Heap::check' with a tracer that knows it",

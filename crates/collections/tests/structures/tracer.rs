@@ -6,6 +6,7 @@ use wattkeep_collections::{BTree, BytesMap, Error, HashMap, PString, Structure, 
 use wattkeep_heap::{Heap, HeapError, Report};
 use wattkeep_persist::{Anonymous, Domain, Ptr, Space};
 use wattkeep_tx::Logging;
+use wattkeep_tx::versions::{Persistence, Versioned, Versions};
 
 use crate::support::Pool;
 
@@ -18,7 +19,7 @@ fn checked(pool: &Pool) -> Report {
     pool.heap.check(Some(&Structures)).expect("readable")
 }
 
-/// One of each kind behind a root, and a map whose values lead to structures of their own.
+/// One of each kind behind a root, versioned objects, and a map whose values lead to structures of their own.
 fn all_kinds(pool: &Pool) {
     let map = HashMap::<u64, [u32; 3]>::open_or_create_root(&pool.manager, "map").expect("a map");
     let bytes = BytesMap::open_or_create_root(&pool.manager, "bytes").expect("a map");
@@ -28,6 +29,20 @@ fn all_kinds(pool: &Pool) {
     let string = PString::open_or_create_root(&pool.manager, "string").expect("a string");
     let nested = HashMap::<u64, Ptr<Vector<Ptr<PString>>>>::open_or_create_root(&pool.manager, "nested")
         .expect("a map");
+    let versions = Versioned::<Ptr<PString>>::open_or_create_root(
+        &pool.manager,
+        "versions",
+        10,
+        Versions::Two,
+        Persistence::Each,
+    )
+    .expect("versioned objects");
+    let kept = pool.manager.run(|tx| {
+        let text = PString::create(tx)?;
+        versions.write(tx, 3, &text.ptr())?;
+        Ok::<_, Error>(())
+    });
+    kept.expect("committed");
     pool.for_all(0..MANY, |tx, n| {
         map.insert(tx, &n, &[n as u32; 3])?;
         bytes.insert(tx, &n.to_le_bytes(), &vec![7; n as usize % 90]).map(|_| ())

@@ -42,5 +42,5 @@ pub use error::VersionsError;
 pub use layout::{Shape, Versions};
 pub use objects::VersionedObjects;
 pub use round::{Pace, Persistence};
-pub use versioned::Versioned;
+pub use versioned::{ROOT_TAG, Versioned};
 pub use writer::Operation;

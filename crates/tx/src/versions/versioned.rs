@@ -17,7 +17,7 @@ use crate::manager::Manager;
 use crate::tx::Tx;
 
 /// Tag of roots that lead to versioned objects: "WKVERSON".
-const TAG: u64 = u64::from_le_bytes(*b"WKVERSON");
+pub const ROOT_TAG: u64 = u64::from_le_bytes(*b"WKVERSON");
 
 /// Objects of type `T` in a heap, each in two or three versions, written by transactions: together with all
 /// else that a transaction changes, or not at all. A handle; clones are of the same objects.
@@ -146,7 +146,7 @@ impl<T: Pod> Versioned<T> {
         // Of two threads that come here, one makes them.
         static MAKING: Mutex<()> = Mutex::new(());
         let making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        let word = manager.heap().open_or_create_root(name, 0, TAG)?.word;
+        let word = manager.heap().open_or_create_root(name, 0, ROOT_TAG)?.word;
         let ptr = manager.run(|tx| {
             let at = tx.read_word(word)?;
             if at != 0 {
