@@ -49,6 +49,12 @@ pub unsafe trait Backing: Send + Sync {
         Ok(())
     }
 
+    /// The same if it can be done at once: most often it can. `false`: nothing was done.
+    fn begin_write_at_once(&self, at: usize, len: usize) -> bool {
+        let _ = (at, len);
+        false
+    }
+
     /// The announced stores are done.
     fn end_write(&self, at: usize, len: usize) {
         let _ = (at, len);

@@ -297,7 +297,8 @@ impl Space {
     #[inline]
     pub fn window(&self, at: usize, len: usize) -> Result<Window<'_>, Refused> {
         self.check(at, len)?;
-        if self.announces && len > 0 {
+        // The answer of the first comes in a register, that of the second through memory.
+        if self.announces && len > 0 && !self.backing.begin_write_at_once(at, len) {
             self.backing.begin_write(at, len)?;
         }
         Ok(Window { space: self, at, len })

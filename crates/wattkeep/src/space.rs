@@ -84,6 +84,10 @@ unsafe impl Backing for Region {
         self.0.begin_write(at, len).map_err(refused)
     }
 
+    fn begin_write_at_once(&self, at: usize, len: usize) -> bool {
+        self.0.begin_write_at_once(at, len)
+    }
+
     fn end_write(&self, at: usize, len: usize) {
         self.0.end_write(at, len);
     }

@@ -40,19 +40,32 @@ impl Tracked {
     pub fn try_pin(&self, page: u32) -> Result<(), Unpinned> {
         let word = self.words.of(page);
         loop {
+            if self.pin_at_once(page) {
+                return Ok(());
+            }
             let now = word.load();
             if now.state() != State::Dirty {
                 self.prepare(page, now)?;
-            } else if now.pins() == PINS_MAX {
-                return Err(Unpinned::Wait);
-            } else if word.exchange(now, now.pinned()) {
-                if self.shared.control.freeze() == Freeze::None {
-                    return Ok(());
-                }
-                word.unpin();
+            } else if now.pins() == PINS_MAX || self.shared.control.freeze() != Freeze::None {
                 return Err(Unpinned::Wait);
             }
         }
+    }
+
+    /// Pins `page` if it is dirty and grants are not frozen. `false`: nothing was done.
+    #[inline]
+    pub fn pin_at_once(&self, page: u32) -> bool {
+        let word = self.words.of(page);
+        let now = word.load();
+        if now.state() != State::Dirty || now.pins() == PINS_MAX || !word.exchange(now, now.pinned()) {
+            return false;
+        }
+        // Behind the pin: either the cut finds it, or it finds the cut.
+        if self.shared.control.freeze() == Freeze::None {
+            return true;
+        }
+        word.unpin();
+        false
     }
 
     /// Brings a page closer to dirty.
