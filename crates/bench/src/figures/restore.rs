@@ -2,15 +2,18 @@
 //! `restore.bandwidth`.
 //!
 //! A restore's time runs from the call that opens the store, the keeper's start and the scan of the log
-//! included, until no page is left to be filled. Nothing touches the region meanwhile.
+//! included, until no page is left to be filled. Nothing touches the region meanwhile. `.huge` is the rival
+//! with buffers on huge pages: the most that the device gives.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use wattkeep::{PAGE_SIZE, Tracking};
 
 use super::fault::fill;
 use super::kept::Kept;
-use super::raw::RawFile;
+use super::raw::{Pages, RawFile};
+use super::rounds::Side;
 use super::{BUDGET, Bench, BenchError};
 use crate::measure::{Figure, Reach, median};
 use crate::workload::random::Random;
@@ -28,8 +31,9 @@ pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
     fill(kept.memory());
     kept.close(bench)?;
     let touches = first_touches(bench, bytes)?;
-    let mut raw = RawFile::create(&bench.scratch.path().join("raw"), bytes)
+    let raw = RawFile::create(&bench.scratch.path().join("raw"), bytes)
         .map_err(BenchError::while_("writing the rival's file"))?;
+    let raw = RefCell::new(raw);
     let mut opened_ms = 0.0;
     let ours = |_| {
         let began = Instant::now();
@@ -38,17 +42,24 @@ pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
         wait_until_full(&kept)?;
         let seconds = began.elapsed().as_secs_f64();
         kept.discard()?;
-        Ok(bytes as f64 / seconds / 1e6)
+        Ok([bytes as f64 / seconds / 1e6])
     };
-    let theirs =
-        |_| raw.read().map(|rate| rate / 1e6).map_err(BenchError::while_("reading the rival's file"));
-    let measured = bench.alternate(bench.rounds, &[], ours, theirs)?;
-    let note = format!("of the last restore, {opened_ms:.0} ms went into opening; {}", measured.others);
-    let rival = "raw O_DIRECT reads, 1 MiB, 4 in flight";
+    let theirs = |pages| {
+        let read = raw.borrow_mut().read(pages).map_err(BenchError::while_("reading the rival's file"))?;
+        Ok([read / 1e6])
+    };
+    let sides: Vec<Side<'_, 1>> =
+        vec![Box::new(ours), Box::new(|_| theirs(Pages::Small)), Box::new(|_| theirs(Pages::Huge))];
+    let turns = bench.take_turns(bench.rounds, &[], sides)?;
+    let beside = |pages: Pages, side, reach| {
+        let id = format!("restore.bandwidth{}", pages.suffix());
+        Figure::beside(&id, &pages.rival("reads"), "MB/s", &turns.rounds(0, side, 0), &reach)
+    };
+    let note = format!("of the last restore, {opened_ms:.0} ms went into opening; {}", turns.others);
     Ok(vec![
         touches,
-        Figure::beside("restore.bandwidth", rival, "MB/s", &measured.rounds, &Reach::AtLeast(0.9))
-            .with_note(note),
+        beside(Pages::Small, 1, Reach::AtLeast(0.9)).with_note(note),
+        beside(Pages::Huge, 2, Reach::Shown),
     ])
 }
 

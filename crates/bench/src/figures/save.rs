@@ -3,8 +3,9 @@
 //!
 //! Half of a region twice the size is dirtied, page by page in random order. A save's time is that of
 //! the whole call: freeze, copies, checksums, writes, commit record, flush. The rival neither copies
-//! nor flushes.
+//! nor flushes. `.huge` is the rival with buffers on huge pages: the most that the device takes.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use wattkeep::{PAGE_SIZE, SaveReport, Tracking};
@@ -12,7 +13,8 @@ use wattkeep::{PAGE_SIZE, SaveReport, Tracking};
 use super::fault::{fill, shuffled, write_each};
 use super::kept::Kept;
 use super::process::resident_bytes;
-use super::raw::RawFile;
+use super::raw::{Pages, RawFile};
+use super::rounds::Side;
 use super::{Bench, BenchError};
 use crate::measure::{Figure, Reach, Rounds};
 
@@ -21,8 +23,9 @@ const BUDGET: &str = "60%";
 
 /// Measures both.
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
-    let mut raw = RawFile::create(&bench.scratch.path().join("raw"), bench.region_bytes)
+    let raw = RawFile::create(&bench.scratch.path().join("raw"), bench.region_bytes)
         .map_err(BenchError::while_("writing the rival's file"))?;
+    let raw = RefCell::new(raw);
     let mut tracked = None;
     let mut bounds = Rounds::default();
     let mut last = SaveReport::default();
@@ -33,23 +36,29 @@ pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
         tracked = Some(overhead(&kept)?);
         kept.close_into(&mut bounds)?;
         let _ = std::fs::remove_dir_all(shared.scratch.path().join(NAME));
-        Ok(rate)
+        Ok([rate])
     };
-    let theirs = |_| {
-        let rate = raw.write().map_err(BenchError::while_("writing the rival's file"))?;
+    let theirs = |pages| {
+        let mut raw = raw.borrow_mut();
+        let rate = raw.write(pages).map_err(BenchError::while_("writing the rival's file"))?;
         raw.flush().map_err(BenchError::while_("flushing the rival's file"))?;
-        Ok(rate / 1e6)
+        Ok([rate / 1e6])
     };
-    let measured = shared.alternate(bench.rounds, &[], ours, theirs)?;
+    let sides: Vec<Side<'_, 1>> =
+        vec![Box::new(ours), Box::new(|_| theirs(Pages::Small)), Box::new(|_| theirs(Pages::Huge))];
+    let turns = shared.take_turns(bench.rounds, &[], sides)?;
     bench.bounds = bounds;
     let note = format!(
         "of the last save's {:.0} ms, the last page was copied and submitted at {:.0} ms; flush and commit \
          took {:.1} ms; {}",
-        last.total_ms, last.copy_ms, last.commit_ms, measured.others
+        last.total_ms, last.copy_ms, last.commit_ms, turns.others
     );
-    let rival = "raw O_DIRECT writes, 1 MiB, 4 in flight";
-    let bandwidth = Figure::beside("save.bandwidth", rival, "MB/s", &measured.rounds, &Reach::AtLeast(0.9));
-    Ok(tracked.into_iter().chain([bandwidth.with_note(note)]).collect())
+    let beside = |pages: Pages, side, reach| {
+        let id = format!("save.bandwidth{}", pages.suffix());
+        Figure::beside(&id, &pages.rival("writes"), "MB/s", &turns.rounds(0, side, 0), &reach)
+    };
+    let small = beside(Pages::Small, 1, Reach::AtLeast(0.9)).with_note(note);
+    Ok(tracked.into_iter().chain([small, beside(Pages::Huge, 2, Reach::Shown)]).collect())
 }
 
 const NAME: &str = "save";
