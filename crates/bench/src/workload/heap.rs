@@ -23,7 +23,7 @@ use super::pattern::mix;
 use super::random::Random;
 
 /// The smallest region for a heap: its own pages, a log, and a few thousand entries.
-pub const HEAP_BYTES_MIN: u64 = 4 << 20;
+pub const HEAP_BYTES_MIN: u64 = 8 << 20;
 
 /// Name of the table's root.
 const ROOT: &str = "drill";
@@ -35,9 +35,9 @@ const GIVEN_UP: u64 = 16;
 const LOADED_AT_ONCE: u64 = 16;
 /// The logs take this part of the region, up to the heap's default.
 const LOG_PART: u64 = 8;
-/// Bytes of region for each key: its entry of 256 bytes, its share of the table, and as much again for
-/// what is freed and waits, and for classes that are not full.
-const KEY_BYTES: u64 = 512;
+/// Bytes of region for each key: its entry of 256 bytes, its share of the table, and much room for what is freed
+/// and waits, for classes that are not full, and for what threads keep at hand.
+const KEY_BYTES: u64 = 1024;
 
 /// First the transaction that wrote it, then what follows from that.
 type Value = [u64; 31];

@@ -46,7 +46,7 @@ fn arguments(random: &mut Random) -> Vec<String> {
     let pairs = [
         ("--workload", "heap".to_owned()),
         ("--window", "60s".to_owned()),
-        ("--size", one(&["4MiB", "8MiB", "16MiB"], random)),
+        ("--size", one(&["8MiB", "16MiB", "32MiB"], random)),
         ("--budget", one(&["1", "16", "11%", "50%", "100%"], random)),
         ("--seconds", one(&["0.2", "0.5", "1"], random)),
         ("--fault-mode", one(&["signal", "mprotect", "monitor"], random)),
