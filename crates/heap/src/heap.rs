@@ -292,6 +292,11 @@ impl Heap {
         self.with(|core, cache| core.give_up_vacant(cache))
     }
 
+    /// Whether an object can begin at `at`, allocated or not.
+    pub fn is_chunk(&self, at: u64) -> bool {
+        self.core.chunks.find(at).is_some()
+    }
+
     /// Whether an object is allocated durably at `at`.
     pub fn is_allocated(&self, at: u64) -> bool {
         self.core.chunks.find(at).is_some_and(|place| is_position(self.core.settled(place)))

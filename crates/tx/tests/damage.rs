@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{BOTH, Ground, LOG_BYTES, ROW, logging, memory};
-use wattkeep_persist::{DomainKind, Space};
+use wattkeep_persist::{DomainKind, Ptr, Space};
 use wattkeep_sim::random::{Random, seed_from_environment};
 use wattkeep_tx::{Logging, TxError};
 
@@ -52,6 +52,54 @@ fn written(mode: Logging) -> (Arc<Space>, usize, Vec<u64>) {
     }
     let row = (0..ROW).map(|index| ground.read(index)).collect();
     (space.clone(), log_at(&ground), row)
+}
+
+/// Older bytes of the heap beside a log that has moved on, as damage can leave them: the transaction's homes
+/// were written again before the heap refused what it freed.
+#[test]
+fn a_heap_that_has_lost_what_a_transaction_freed_is_refused_before_anything_is_written() {
+    for mode in BOTH {
+        let space = memory(DomainKind::Battery);
+        let ground = Ground::make(&space, &logging(mode)).expect("made");
+        let older = content(&space);
+        let object = ground.manager.heap().alloc(100).expect("room");
+        let freed = ground.manager.run(|tx| -> Done {
+            tx.write_word(ground.word(3), 7)?;
+            tx.free(Ptr::<u8>::at(object))
+        });
+        freed.expect("committed");
+        let log = ground.manager.heap().log_area();
+        drop(ground);
+        let kept = content(&space);
+        space.write_bytes(0, &older).expect("inside");
+        let (start, end) = (log.start as usize, log.end as usize);
+        space.write_bytes(start, &kept[start..end]).expect("inside");
+        let before = content(&space);
+        let refused = Ground::open(&space, &logging(mode)).map(|_| ());
+        assert!(matches!(refused, Err(TxError::Damaged { at, .. }) if at == object as usize), "{refused:?}");
+        assert!(content(&space) == before, "{mode:?}: written to");
+    }
+}
+
+/// The last slot of a lane ends it when it is torn; but the heap had heard of this transaction, so it had been
+/// whole. It was left out, older ones were applied again over a part of what it had written, and nobody was told.
+#[test]
+fn a_last_slot_whose_transaction_the_heap_knows_is_missed() {
+    let (space, log, _) = written(Logging::Redo);
+    let stride = (LOG_BYTES as usize - 4096) / 4 / 64 * 64;
+    let bytes = content(&space);
+    let lines =
+        (0..4).flat_map(|lane| (0..part(1) / 64).map(move |slot| SLOTS_AT + lane * stride + slot * 64));
+    let last = lines.filter(|at| bytes[log + at..][..64].iter().any(|byte| *byte != 0)).last();
+    let last = log + last.expect("slots were written");
+    flip(&space, last + 17, 3);
+    let damaged = content(&space);
+    let refused = Ground::open(&space, &logging(Logging::Redo)).map(|_| ());
+    assert!(
+        matches!(refused, Err(TxError::Damaged { at, .. }) if at == last),
+        "{refused:?}, not at {last:#x}"
+    );
+    assert!(content(&space) == damaged, "written to");
 }
 
 #[test]

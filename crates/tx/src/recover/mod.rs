@@ -13,6 +13,8 @@
 pub(crate) mod redo;
 pub(crate) mod undo;
 
+use std::collections::HashMap;
+
 use wattkeep_heap::Heap;
 use wattkeep_persist::{Refused, Space, mutant};
 
@@ -53,6 +55,30 @@ impl Log<'_> {
     /// The highest TID that the heap knows of any lane.
     pub(crate) fn published_max(&self) -> Result<u64, TxError> {
         (0..self.layout.lanes).try_fold(0, |max, lane| Ok(self.heap.published(lane)?.max(max)))
+    }
+
+    /// An error if the heap would refuse one of these lists, of a lane's transaction each, in the order in which
+    /// they are to be published: then nothing may be changed.
+    pub(crate) fn check_lists<'l>(
+        &self,
+        lists: impl Iterator<Item = (u32, u64, &'l Lists)>,
+    ) -> Result<(), TxError> {
+        let mut changed: HashMap<u64, bool> = HashMap::new();
+        for (lane, tid, (allocated, freed)) in lists {
+            if self.heap.published(lane)? >= tid {
+                continue;
+            }
+            let objects = allocated.iter().map(|at| (*at, true)).chain(freed.iter().map(|at| (*at, false)));
+            for (object, is_new) in objects {
+                let before = changed.insert(object, is_new);
+                let is_there = before.unwrap_or_else(|| self.heap.is_allocated(object));
+                if is_there == is_new || !self.heap.is_chunk(object) {
+                    let what = format!("the heap's record of an object that transaction {tid} names");
+                    return Err(TxError::Damaged { at: object as usize, what });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Tells the heap what the transaction allocated and freed, if it does not know.

@@ -33,6 +33,7 @@ pub(crate) fn recover(log: &Log<'_>) -> Result<(Recovered, u64), TxError> {
     if !mutant::planted("tx-replayed-by-lane") {
         found.sort_by_key(|transaction| transaction.slot.tid);
     }
+    log.check_lists(found.iter().map(|found| (found.lane, found.slot.tid, &found.lists)))?;
     for transaction in &found {
         apply(log, transaction)?;
     }
@@ -73,6 +74,12 @@ fn scan_lane(
             }
         }
         advance(&mut before, &slot);
+    }
+    let published = log.heap.published(lane)?;
+    if published > last {
+        // A slot is durable before the heap hears of its transaction.
+        let at = start + count * size_of::<Slot>();
+        return Err(TxError::Damaged { at, what: format!("the commit slot of transaction {published}") });
     }
     for index in count..slots {
         if let Some(slot) = slot_at(index)?.filter(|slot| slot.tid > log.floor) {

@@ -32,6 +32,8 @@ pub(crate) fn recover(log: &Log<'_>) -> Result<(Recovered, u64), TxError> {
         last = last.max(done).max(unfinished.unwrap_or(0)).max(highest_slot(log, lane)?);
         lanes.push((lane, done, lists, unfinished));
     }
+    let finished = lanes.iter().filter_map(|(lane, done, lists, _)| Some((*lane, *done, lists.as_ref()?)));
+    log.check_lists(finished)?;
     for (lane, _, _, unfinished) in &lanes {
         let Some(tid) = *unfinished else { continue };
         recovered.dropped += 1;
