@@ -88,9 +88,9 @@ fn a_last_slot_whose_transaction_the_heap_knows_is_missed() {
     let (space, log, _) = written(Logging::Redo);
     let stride = (LOG_BYTES as usize - 4096) / 4 / 64 * 64;
     let bytes = content(&space);
-    let lines =
+    let mut lines =
         (0..4).flat_map(|lane| (0..part(1) / 64).map(move |slot| SLOTS_AT + lane * stride + slot * 64));
-    let last = lines.filter(|at| bytes[log + at..][..64].iter().any(|byte| *byte != 0)).next_back();
+    let last = lines.rfind(|at| bytes[log + at..][..64].iter().any(|byte| *byte != 0));
     let last = log + last.expect("slots were written");
     flip(&space, last + 17, 3);
     let damaged = content(&space);
