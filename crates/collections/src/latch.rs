@@ -25,7 +25,6 @@
 //!
 //! Latches live in DRAM, one for each structure that is open, whatever number of handles it has.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -34,7 +33,7 @@ use std::thread;
 
 use wattkeep_heap::Heap;
 use wattkeep_persist::{Pod, Space};
-use wattkeep_tx::{Partner, Tx};
+use wattkeep_tx::{Partner, Tx, this_thread};
 
 use crate::error::Error;
 use crate::view::View;
@@ -110,18 +109,6 @@ pub(crate) struct Committed<'a> {
 /// A lock whose data is whole at every instant, so that a panic elsewhere does not spoil it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Number of this thread: never 0, never used twice.
-fn this_thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local!(static THIS: Cell<u64> = const { Cell::new(0) });
-    THIS.with(|this| {
-        if this.get() == 0 {
-            this.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        this.get()
-    })
 }
 
 impl Latch {

@@ -74,7 +74,7 @@ pub(crate) struct Lane {
     object_digest: u64,
     /// Redo: the last transaction's slot and where its records begin, and the thread whose flushes of its
     /// homes no fence has followed.
-    pub(crate) unfenced: Option<(Slot, Bytes, usize)>,
+    pub(crate) unfenced: Option<(Slot, Bytes, u64)>,
     /// What the lane logged since the manager was opened.
     logged: Arc<LaneCounters>,
     /// Undo: which half of slots and lists is next. The other one is that of the last transaction.

@@ -33,6 +33,7 @@ pub use error::TxError;
 pub use logged::Logged;
 pub use manager::Manager;
 pub use options::{Granularity, Hint, Logging, Options};
+pub use pool::this_thread;
 pub use recover::Recovered;
 pub use tx::Tx;
 pub use work::Partner;

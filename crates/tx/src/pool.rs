@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::lane::Lane;
@@ -14,9 +14,9 @@ use crate::logged::{LaneCounters, Logged};
 
 /// Number of this thread: never 0, never used twice.
 #[inline]
-pub(crate) fn this_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(1);
-    thread_local!(static THIS: Cell<usize> = const { Cell::new(0) });
+pub fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static THIS: Cell<u64> = const { Cell::new(0) });
     THIS.with(|this| {
         if this.get() == 0 {
             this.set(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -104,7 +104,7 @@ impl Pool {
 
     #[inline]
     fn preferred(&self) -> usize {
-        this_thread() % self.lanes.len()
+        this_thread() as usize % self.lanes.len()
     }
 
     /// A lane, out of the pool; waits until there is one.
