@@ -14,14 +14,17 @@ pub enum TxError {
     Heap(HeapError),
     /// The space refused a load or a store.
     Space(Refused),
-    /// The transaction stores more than a lane's log holds.
+    /// The transaction changes more than a lane's log holds: said by the call that would overflow it. Every
+    /// later one answers with [`Self::Doomed`].
     TooLarge {
         /// Which part of the log.
         part: &'static str,
-        /// Bytes that the transaction needs of it.
+        /// Bytes that the transaction needs of it up to this call, and with it.
         needed: usize,
         /// Bytes that there are.
         room: usize,
+        /// `log_area_bytes` of a heap whose log has so many; none has, if the transaction is larger still.
+        log_area_bytes: Option<u64>,
     },
     /// What is freed, or was to be changed, is no live object of the heap.
     NotAllocated {
@@ -35,7 +38,7 @@ pub enum TxError {
     },
     /// The caller gave the transaction up.
     Aborted,
-    /// A nested transaction failed, and takes the outer one with it.
+    /// A nested transaction failed, or a call that cannot be undone alone: the transaction can only be aborted.
     Doomed,
     /// The bytes set apart for the log hold something else, or too few bytes.
     NotALog {
@@ -71,19 +74,26 @@ impl fmt::Display for TxError {
             Self::Heap(error) => error.fmt(f),
             Self::Space(refused) => refused.fmt(f),
             Self::Versions(error) => error.fmt(f),
-            Self::TooLarge { part, needed, room } => write!(
-                f,
-                "the transaction needs {needed} bytes of {part} in its log, which has {room}: split it, store \
-                 bulk data into memory that it allocates, or create the heap with larger logs"
-            ),
+            Self::TooLarge { part, needed, room, log_area_bytes } => {
+                write!(
+                    f,
+                    "the transaction needs {needed} bytes of {part} in its log, which has {room}: split it, \
+                     store bulk data into memory that it allocates"
+                )?;
+                match log_area_bytes {
+                    Some(bytes) => write!(f, ", or create the heap with log_area_bytes of {bytes} or more"),
+                    None => Ok(()),
+                }
+            }
             Self::NotAllocated { at } => write!(f, "there is no live object at {at:#x}: nothing was freed"),
             Self::FreedTwice { at } => {
                 write!(f, "the object at {at:#x} was freed in this transaction already")
             }
             Self::Aborted => f.write_str("the transaction was aborted"),
-            Self::Doomed => {
-                f.write_str("a nested transaction failed, so the outer one was aborted: run it again")
-            }
+            Self::Doomed => f.write_str(
+                "a nested transaction or an earlier call failed, so the transaction can only be aborted: \
+                     mend that, and run it again",
+            ),
             Self::NotALog { why } => {
                 write!(f, "the heap's log area is not usable: {why}; run 'wattkeep check' on the heap")
             }

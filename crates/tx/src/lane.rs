@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use wattkeep_persist::{LINE, Refused, Space, bytemuck, mutant};
 
-use crate::error::TxError;
 use crate::layout::{LaneLayout, Layout, Part};
 use crate::logged::LaneCounters;
+use crate::options::Logging;
 use crate::record::{Kind, Mark, OBJECT_RECORD, ObjectRecord, Record, Slot, WORD_RECORD, WordRecord, mix};
 
 /// Stores are announced in pieces of this size at most: a page.
@@ -118,22 +118,9 @@ impl Lane {
         self.rewind();
         if self.second_half {
             self.used.add(Part::Slots, size_of::<Slot>());
-            self.used.add(Part::Lists, self.lists_half());
+            self.used.add(Part::Lists, self.place.room_of_one(Part::Lists, Logging::Undo));
         }
         self.second_half = !self.second_half;
-    }
-
-    fn lists_half(&self) -> usize {
-        self.place.room(Part::Lists) / 16 * 8
-    }
-
-    /// An error if a list of `bytes` does not fit into half of the lists.
-    pub(crate) fn check_half_list(&self, bytes: usize) -> Result<(), TxError> {
-        let room = self.lists_half();
-        if bytes <= room {
-            return Ok(());
-        }
-        Err(TxError::TooLarge { part: Part::Lists.name(), needed: bytes, room })
     }
 
     /// What it logs, for whoever adds it up.
@@ -148,22 +135,10 @@ impl Lane {
     }
 
     /// The part where `need` does not fit behind what is used.
-    fn short_of(&self, need: &Bytes) -> Option<Part> {
+    pub(crate) fn short_of(&self, need: &Bytes) -> Option<Part> {
         let is_short =
             |part: Part| need.of(part) > 0 && self.used.of(part) + need.of(part) > self.place.room(part);
         Part::ALL.into_iter().find(|part| is_short(*part))
-    }
-
-    /// An error if `need` does not fit behind what is used.
-    pub(crate) fn check_room(&self, need: &Bytes) -> Result<(), TxError> {
-        match self.short_of(need) {
-            None => Ok(()),
-            Some(part) => Err(TxError::TooLarge {
-                part: part.name(),
-                needed: self.used.of(part) + need.of(part),
-                room: self.place.room(part),
-            }),
-        }
     }
 
     /// Makes a record of `data`, in DRAM. There is room for it. The TID may carry an ordinal.

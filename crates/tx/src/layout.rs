@@ -11,8 +11,10 @@
 
 use std::ops::Range;
 
-use wattkeep_persist::LINE;
+use wattkeep_persist::{LINE, PAGE};
 
+use crate::lines::Tally;
+use crate::options::Logging;
 use crate::record::{OBJECT_RECORD, Slot, WORD_RECORD};
 
 /// Bytes before the first lane.
@@ -113,6 +115,34 @@ impl LaneLayout {
     pub(crate) fn room(&self, part: Part) -> usize {
         self.rooms[part as usize]
     }
+
+    /// How many bytes of it one transaction can use: undo keeps the list of the one before.
+    pub(crate) fn room_of_one(&self, part: Part, logging: Logging) -> usize {
+        match (part, logging) {
+            (Part::Lists, Logging::Undo) => self.room(part) / 16 * 8,
+            _ => self.room(part),
+        }
+    }
+
+    /// What one transaction may log.
+    pub(crate) fn most(&self, logging: Logging) -> Most {
+        let entries = |part: Part| self.room_of_one(part, logging) / part.entry_bytes();
+        let runs = Tally {
+            words: entries(Part::WordRecords).min(entries(Part::Words)),
+            objects: entries(Part::ObjectRecords),
+            object_bytes: self.room(Part::Objects),
+        };
+        Most { runs, listed: entries(Part::Lists) }
+    }
+}
+
+/// What one transaction may log: what an empty lane has room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// Of records and their data, with redo.
+    pub(crate) runs: Tally,
+    /// Objects allocated and freed.
+    pub(crate) listed: usize,
 }
 
 /// The place of all lanes.
@@ -137,6 +167,25 @@ impl Layout {
         }
         // Places in a lane are 32-bit numbers.
         Ok(Self { at: area.start as usize, lanes, lane_bytes: lane_bytes.min(1 << 31) })
+    }
+
+    /// Bytes of a log area in which one transaction has `needed` bytes of the part: more than there are now,
+    /// and hardly more than it takes. None: there is no such area.
+    pub(crate) fn area_bytes_for(&self, part: Part, needed: usize, logging: Logging) -> Option<u64> {
+        let area_of = |lanes: u32, lane_bytes: usize| {
+            (PREFACE_BYTES + lanes as usize * lane_bytes).next_multiple_of(PAGE)
+        };
+        let has_room = |bytes: usize| {
+            Self::of(&(0..bytes as u64), LANES_MOST)
+                .is_ok_and(|layout| layout.lane(0).room_of_one(part, logging) >= needed)
+        };
+        let shares = if part == Part::Lists && logging == Logging::Undo { 2 } else { 1 };
+        // Rounded up twice: parts to lines, and their rooms to entries.
+        let lane_bytes =
+            (needed.div_ceil(part.sixteenths()) * 16 * shares + 32 * LINE).next_multiple_of(LINE);
+        let now = area_of(self.lanes, self.lane_bytes);
+        let areas = (1..=LANES_MOST).map(|lanes| area_of(lanes, lane_bytes.max(LANE_BYTES_MIN)));
+        areas.filter(|bytes| *bytes > now && has_room(*bytes)).min().map(|bytes| bytes as u64)
     }
 
     pub(crate) fn floor_at(&self) -> usize {
@@ -173,5 +222,27 @@ mod tests {
         assert_eq!(Layout::of(&(0..8192), 31).expect("room").lanes, 1);
         assert!(Layout::of(&(0..8191), 31).is_err());
         assert!(Layout::of(&(0..8192), 0).is_err());
+    }
+
+    #[test]
+    fn a_larger_area_is_named_for_any_need_that_one_can_have() {
+        for logging in [Logging::Redo, Logging::Undo] {
+            for part in Part::ALL {
+                for now in [8192, 1 << 16, 5 << 20, 16 << 20, 100 << 20] {
+                    let layout = Layout::of(&(0..now), LANES_MOST).expect("room");
+                    for more in [1, 1000, 1 << 20, 20 << 20] {
+                        let needed = layout.lane(0).room_of_one(part, logging) + more;
+                        let bytes = layout.area_bytes_for(part, needed, logging).expect("there is one");
+                        let larger = Layout::of(&(0..bytes), LANES_MOST).expect("room");
+                        let room = larger.lane(0).room_of_one(part, logging);
+                        assert!(bytes > now && room >= needed, "{part:?} {needed}: {bytes} have {room}");
+                        let lanes = larger.lanes as usize;
+                        let wasted = (room - needed) * 16 * lanes / part.sixteenths();
+                        assert!(wasted <= bytes as usize / 2 + (1 << 17), "{part:?} {needed}: {bytes}");
+                    }
+                    assert_eq!(layout.area_bytes_for(part, 1 << 40, logging), None);
+                }
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! bits, so that a read beside the changes costs one test.
 //!
 //! Invariants: no line is there twice; a byte of a word run belongs to a whole aligned word; runs never
-//! overlap, so their order does not matter.
+//! overlap, so their order does not matter; the tally is that of the runs, with redo.
 //!
 //! Does not know the space, the log, or what is durable.
 
@@ -35,9 +35,26 @@ pub(crate) struct Run {
     pub(crate) bytes: Range<usize>,
 }
 
+/// What runs take: records of words, records of objects, bytes of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) words: usize,
+    pub(crate) objects: usize,
+    pub(crate) object_bytes: usize,
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn fits(&self, most: &Self) -> bool {
+        self.words <= most.words && self.objects <= most.objects && self.object_bytes <= most.object_bytes
+    }
+}
+
 /// The lines that were changed.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
+    /// What the runs of what is staged take.
+    tally: Tally,
     heads: Vec<Head>,
     bytes: Vec<[u8; LINE]>,
     /// Place of a line in `heads`, plus one; empty while there are few lines.
@@ -89,6 +106,12 @@ impl Lines {
         self.bytes.clear();
         self.table.clear();
         self.filter = 0;
+        self.tally = Tally::default();
+    }
+
+    /// What the runs of what is staged take.
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Memory it holds on to.
@@ -154,14 +177,62 @@ impl Lines {
         }
     }
 
-    /// Keeps `bytes` as what is to be stored at `at`.
+    /// Keeps `bytes` as what is to be stored at `at`. As soon as the runs take more than `most`, it stops, and
+    /// answers with how many bytes it left out.
     #[inline]
-    pub(crate) fn stage(&mut self, at: u64, bytes: &[u8], words: bool) {
+    pub(crate) fn stage(&mut self, at: u64, bytes: &[u8], words: bool, most: &Tally) -> Result<(), usize> {
         for (line, within, part) in pieces(at, bytes.len()) {
             let place = self.find_or_add(line);
-            self.heads[place].change(mask_of(&within), words);
+            if self.change(place, &within, words) && !self.tally.fits(most) {
+                return Err(bytes.len() - part.end);
+            }
             self.bytes[place][within].copy_from_slice(&bytes[part]);
         }
+        Ok(())
+    }
+
+    /// Changes these bytes of the line, and keeps the tally. False if it is as it was.
+    #[inline]
+    fn change(&mut self, place: usize, within: &Range<usize>, words: bool) -> bool {
+        let (head, bytes) = (&mut self.heads[place], mask_of(within));
+        if words && bytes & head.mask == 0 {
+            (head.mask, head.words) = (head.mask | bytes, head.words | bytes);
+            self.tally.words += within.len() / WORD;
+        } else if !words && head.mask == 0 {
+            // A new line, the last one.
+            head.mask = bytes;
+            self.tally.object_bytes += within.len();
+            self.tally.objects += usize::from(place == 0 || !self.joined(place - 1));
+        } else if bytes & !(if words { head.words } else { head.objects() }) == 0 {
+            return false;
+        } else {
+            self.change_some(place, bytes, words);
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn change_some(&mut self, place: usize, bytes: u64, words: bool) {
+        let (before, joints_before) = (self.heads[place].tally(), self.joints(place));
+        self.heads[place].change(bytes, words);
+        let (after, joints_after) = (self.heads[place].tally(), self.joints(place));
+        let Tally { words, objects, object_bytes } = &mut self.tally;
+        *words = *words + after.words - before.words;
+        *objects = *objects + after.objects + joints_before - before.objects - joints_after;
+        *object_bytes = *object_bytes + after.object_bytes - before.object_bytes;
+    }
+
+    /// Runs of the lines beside this one that it makes one run with its own.
+    fn joints(&self, place: usize) -> usize {
+        [place.checked_sub(1), Some(place)].into_iter().flatten().filter(|first| self.joined(*first)).count()
+    }
+
+    /// A run of the line goes on in the one behind it.
+    fn joined(&self, place: usize) -> bool {
+        let [first, second] = [self.heads.get(place), self.heads.get(place + 1)];
+        first.zip(second).is_some_and(|(first, second)| {
+            first.line + 1 == second.line && first.objects() >> (LINE - 1) & second.objects() & 1 == 1
+        })
     }
 
     /// Puts what is staged over `into`, which was read at `at`.
@@ -245,6 +316,22 @@ impl Lines {
 }
 
 impl Head {
+    /// The bytes that are logged as objects.
+    #[inline]
+    fn objects(&self) -> u64 {
+        self.mask & !self.words
+    }
+
+    /// What the line's runs take, as if there were no other line.
+    fn tally(&self) -> Tally {
+        let objects = self.objects();
+        Tally {
+            words: self.words.count_ones() as usize / WORD,
+            objects: (objects & !(objects << 1)).count_ones() as usize,
+            object_bytes: objects.count_ones() as usize,
+        }
+    }
+
     #[inline]
     fn change(&mut self, bytes: u64, words: bool) {
         if words {
@@ -307,9 +394,13 @@ mod tests {
         runs
     }
 
+    const ANY: Tally = Tally { words: usize::MAX, objects: usize::MAX, object_bytes: usize::MAX };
+
     fn bytes_of(lines: &Lines) -> Model {
         let mut bytes = Model::new();
-        for run in runs_of(lines) {
+        let runs = runs_of(lines);
+        assert_eq!(lines.tally(), Tally::of(&runs), "{runs:?}");
+        for run in runs {
             assert!(!run.word || run.home.is_multiple_of(8) && run.bytes.len() == 8, "{run:?}");
             for (offset, byte) in lines.bytes()[run.bytes.clone()].iter().enumerate() {
                 let before = bytes.insert(run.home + offset as u64, *byte);
@@ -333,7 +424,7 @@ mod tests {
                     (at, len) = (at / 8 * 8, len / 8 * 8);
                 }
                 let stored: Vec<u8> = (0..len).map(|byte| (byte as u64 + step * 7) as u8).collect();
-                lines.stage(at, &stored, words);
+                lines.stage(at, &stored, words, &ANY).expect("any");
                 model.extend((at..).zip(stored));
                 assert_eq!(bytes_of(&lines), model, "seed {seed}");
                 let (from, len) = (random.below(span), random.below(200));
@@ -372,15 +463,15 @@ mod tests {
     #[test]
     fn an_object_over_many_lines_is_one_run_and_its_words_stay_in_it() {
         let mut lines = Lines::default();
-        lines.stage(40, &[1; 4096], false);
-        lines.stage(80, &[2; 8], true);
+        lines.stage(40, &[1; 4096], false, &ANY).expect("any");
+        lines.stage(80, &[2; 8], true, &ANY).expect("any");
         let runs = runs_of(&lines);
         assert_eq!(runs.len(), 1);
         assert_eq!((runs[0].home, runs[0].bytes.len(), runs[0].word), (40, 4096, false));
         lines.clear();
-        lines.stage(80, &[2; 16], true);
+        lines.stage(80, &[2; 16], true, &ANY).expect("any");
         assert_eq!(runs_of(&lines).iter().filter(|run| run.word).count(), 2);
-        lines.stage(84, &[3; 8], false);
+        lines.stage(84, &[3; 8], false, &ANY).expect("any");
         let places: Vec<_> = runs_of(&lines).iter().map(|run| (run.home, run.bytes.len())).collect();
         assert_eq!(places, [(80, 16)]);
     }

@@ -11,7 +11,7 @@ use wattkeep_heap::{Heap, LANES};
 use wattkeep_persist::{LINE, Space, bytemuck};
 
 use crate::error::TxError;
-use crate::layout::Layout;
+use crate::layout::{Layout, Most, Part};
 use crate::logged::Logged;
 use crate::options::{Logging, Options};
 use crate::pool::Pool;
@@ -19,7 +19,7 @@ use crate::record::{Header, MAGIC, Mark, TID_MAX, VERSION};
 use crate::recover::{self, Log, Recovered};
 use crate::redo::set_floor;
 use crate::tx::Tx;
-use crate::work;
+use crate::work::{self, Work};
 
 /// The transactions of a heap. Share it by reference, or in an `Arc`.
 pub struct Manager {
@@ -27,6 +27,8 @@ pub struct Manager {
     pub(crate) space: Arc<Space>,
     pub(crate) options: Options,
     pub(crate) layout: Layout,
+    /// What one transaction may log.
+    pub(crate) most: Most,
     pub(crate) pool: Pool,
     pub(crate) truncating: Mutex<()>,
     /// The TID that is drawn next.
@@ -62,6 +64,7 @@ impl Manager {
         heap.settle()?;
         Ok(Self {
             pool: Pool::new(&layout),
+            most: layout.lane(0).most(options.logging),
             truncating: Mutex::new(()),
             tids: AtomicU64::new(last + 1),
             poisoned: OnceLock::new(),
@@ -148,6 +151,28 @@ impl Manager {
     /// The highest TID drawn so far.
     pub(crate) fn last_tid(&self) -> u64 {
         self.tids.load(Ordering::Relaxed) - 1
+    }
+
+    /// An error if the log has no room for one object more in the transaction's list: it can only be aborted.
+    #[inline]
+    pub(crate) fn check_list(&self, work: &mut Work) -> Result<(), TxError> {
+        if work.listed() < self.most.listed {
+            return Ok(());
+        }
+        work.doomed = true;
+        Err(self.too_large(Part::Lists, (work.listed() + 1) * size_of::<u64>()))
+    }
+
+    /// A transaction needs so many bytes of a part, and no lane has them.
+    #[cold]
+    pub(crate) fn too_large(&self, part: Part, needed: usize) -> TxError {
+        let logging = self.options.logging;
+        TxError::TooLarge {
+            part: part.name(),
+            needed,
+            room: self.layout.lane(0).room_of_one(part, logging),
+            log_area_bytes: self.layout.area_bytes_for(part, needed, logging),
+        }
     }
 
     /// An error if an earlier commit failed half way.

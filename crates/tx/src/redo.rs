@@ -19,28 +19,37 @@ use wattkeep_persist::{Domain, LINE, Refused, Space, WORD, mutant};
 use crate::error::TxError;
 use crate::lane::{Bytes, Lane, put};
 use crate::layout::Part;
-use crate::lines::{Lines, Run};
+use crate::lines::{Lines, Run, Tally};
 use crate::manager::Manager;
 use crate::pool::{Held, this_thread};
 use crate::record::{Kind, Mark, OBJECT_RECORD, ORDERED, SEALED, Slot, WORD_RECORD};
 use crate::recover;
 use crate::work::Work;
 
-/// Bytes of the log that the runs take.
-pub(crate) fn need_of(runs: &[Run]) -> Bytes {
-    let mut need = Bytes::default();
-    for run in runs {
-        if run.word {
-            need.add(Part::WordRecords, WORD_RECORD);
-            need.add(Part::Words, run.bytes.len());
-        } else {
-            need.add(Part::ObjectRecords, OBJECT_RECORD);
-            need.add(Part::Objects, run.bytes.len());
+impl Tally {
+    /// What the runs take.
+    pub(crate) fn of(runs: &[Run]) -> Self {
+        let mut tally = Self::default();
+        for run in runs {
+            if run.word {
+                tally.words += 1;
+            } else {
+                tally.objects += 1;
+                tally.object_bytes += run.bytes.len();
+            }
         }
+        tally
     }
-    // The objects' data is padded to a word.
-    need.add(Part::Objects, need.of(Part::Objects).next_multiple_of(WORD) - need.of(Part::Objects));
-    need
+
+    /// Bytes of the log that it takes.
+    pub(crate) fn need(&self) -> Bytes {
+        let mut need = Bytes::default();
+        need.add(Part::WordRecords, self.words * WORD_RECORD);
+        need.add(Part::Words, self.words * WORD);
+        need.add(Part::ObjectRecords, self.objects * OBJECT_RECORD);
+        need.add(Part::Objects, self.object_bytes.next_multiple_of(WORD));
+        need
+    }
 }
 
 impl Run {
@@ -53,9 +62,9 @@ impl Manager {
     /// Commits what waits in `work`. An error leaves everything as before it, or the manager poisoned.
     pub(crate) fn commit_redo(&self, work: &mut Work) -> Result<(), TxError> {
         work.lines.runs(&mut work.scratch.runs);
-        let mut need = need_of(&work.scratch.runs);
+        let mut need = work.lines.tally().need();
         need.add(Part::Slots, size_of::<Slot>());
-        need.add(Part::Lists, (work.fresh.len() + work.freed.len()) * 8);
+        need.add(Part::Lists, work.listed() * 8);
         let mut lane = self.lane_with_room(&need)?;
         let before = lane.used();
         let slot = match self.log(&mut lane, work) {
@@ -70,6 +79,23 @@ impl Manager {
         self.decided(self.apply(&lane, work, slot.tid))
     }
 
+    /// What is staged is more than any lane has room for, and `left_out` bytes of a store are still missing:
+    /// the transaction can only be aborted.
+    #[cold]
+    pub(crate) fn overflown(&self, work: &mut Work, left_out: usize, words: bool) -> TxError {
+        work.doomed = true;
+        let mut tally = work.lines.tally();
+        if words {
+            tally.words += left_out / WORD;
+        } else {
+            tally.object_bytes += left_out;
+        }
+        let (need, lane) = (tally.need(), self.layout.lane(0));
+        let part = Part::ALL.into_iter().find(|part| need.of(*part) > lane.room(*part));
+        let part = part.expect("the tally exceeds one of the rooms");
+        self.too_large(part, need.of(part))
+    }
+
     /// A lane with room for `need`.
     fn lane_with_room(&self, need: &Bytes) -> Result<Held<'_>, TxError> {
         loop {
@@ -80,9 +106,7 @@ impl Manager {
                 }
                 return Ok(lane);
             }
-            if lane.is_empty() {
-                lane.check_room(need)?;
-            }
+            assert!(!lane.is_empty(), "what no lane has room for was refused before");
             drop(lane);
             self.truncate()?;
         }

@@ -98,7 +98,8 @@ impl<'a> Tx<'a> {
     /// Stores the value at `to`, as an object.
     ///
     /// # Errors
-    /// It leaves the space, the log is full, or the transaction is doomed.
+    /// It leaves the space; the log has no room for it, and the transaction can only be aborted; or that was
+    /// said before.
     #[inline]
     pub fn write<T: Pod>(&mut self, to: Ptr<T>, value: &T) -> Result<(), TxError> {
         self.write_bytes_as(to.offset(), bytemuck::bytes_of(value), Hint::Object)
@@ -203,7 +204,10 @@ impl<'a> Tx<'a> {
         }
         manager.space.check(at as usize, bytes.len())?;
         match manager.options.logging {
-            Logging::Redo => work.lines.stage(at, bytes, words),
+            Logging::Redo => {
+                let staged = work.lines.stage(at, bytes, words, &manager.most.runs);
+                staged.map_err(|left_out| manager.overflown(work, left_out, words))?;
+            }
             Logging::Undo => {
                 manager.log_old(work, at, bytes.len(), words)?;
                 put(&manager.space, at as usize, bytes)?;
@@ -226,10 +230,14 @@ impl<'a> Tx<'a> {
     /// Allocates `len` bytes, which hold anything. Stores to them are not logged.
     ///
     /// # Errors
-    /// The heap is full.
+    /// The heap is full, or the log has no room for one object more.
     pub fn alloc_bytes(&mut self, len: usize) -> Result<Ptr<u8>, TxError> {
-        if self.work.borrow().doomed {
-            return Err(TxError::Doomed);
+        {
+            let work = &mut *self.work.borrow_mut();
+            if work.doomed {
+                return Err(TxError::Doomed);
+            }
+            self.manager.check_list(work)?;
         }
         let bytes = len.max(1) as u64;
         let at = match self.manager.heap.reserve(bytes) {
@@ -271,7 +279,7 @@ impl<'a> Tx<'a> {
     /// Frees the object at `object`, when the transaction commits.
     ///
     /// # Errors
-    /// It is no live object, or was freed in this transaction already.
+    /// It is no live object, or was freed in this transaction already; the log has no room for one more.
     pub fn free<T>(&mut self, object: Ptr<T>) -> Result<(), TxError> {
         let (work, at) = (&mut *self.work.borrow_mut(), object.offset());
         if work.doomed {
@@ -287,6 +295,7 @@ impl<'a> Tx<'a> {
         if !self.manager.heap.is_allocated(at) {
             return Err(TxError::NotAllocated { at });
         }
+        self.manager.check_list(work)?;
         work.freed.add(at);
         Ok(())
     }

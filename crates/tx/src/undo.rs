@@ -13,10 +13,10 @@ use wattkeep_persist::{LINE, mutant};
 
 use crate::error::TxError;
 use crate::lane::put;
+use crate::lines::Tally;
 use crate::manager::Manager;
 use crate::record::{Kind, ORDINAL_MAX, with_ordinal};
 use crate::recover;
-use crate::redo::need_of;
 use crate::work::{Open, Work};
 
 impl Manager {
@@ -33,8 +33,10 @@ impl Manager {
     fn log_runs(&self, work: &mut Work) -> Result<(), TxError> {
         self.open_lane(work)?;
         let Open { lane, tid } = work.open.as_mut().expect("opened above");
-        let need = need_of(&work.scratch.runs);
-        lane.check_room(&need)?;
+        let need = Tally::of(&work.scratch.runs).need();
+        if let Some(part) = lane.short_of(&need) {
+            return Err(self.too_large(part, lane.used().of(part) + need.of(part)));
+        }
         let old = &mut work.scratch.bytes;
         for run in &work.scratch.runs {
             old.resize(run.bytes.len(), 0);
@@ -90,7 +92,6 @@ impl Manager {
         allocated.extend(work.fresh.objects());
         let listed = !allocated.is_empty() || !work.freed.is_empty();
         if listed {
-            lane.check_half_list((allocated.len() + work.freed.len()) * 8)?;
             let before = lane.used();
             lane.append_list(space, allocated, &work.freed)?;
             // The records are no part of this slot: they are finished when it counts.

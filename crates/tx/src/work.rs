@@ -86,6 +86,12 @@ impl Work {
         self.partners.iter().for_each(|partner| partner.before_apply());
     }
 
+    /// Objects of its list.
+    #[inline]
+    pub(crate) fn listed(&self) -> usize {
+        self.fresh.len() + self.freed.len()
+    }
+
     /// Nothing was changed.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {

@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use common::{BOTH, Ground, ROW, every_domain, logging};
-use wattkeep_persist::Ptr;
+use common::{BOTH, Ground, LOG_BYTES, ROW, every_domain, logging, memory};
+use wattkeep_heap::Heap;
+use wattkeep_persist::{DomainKind, Ptr};
 use wattkeep_tx::{Granularity, Logging, Manager, Options, Partner, Tx, TxError};
 
 type Done = Result<(), TxError>;
@@ -150,12 +151,70 @@ fn too_large_a_transaction_is_refused_and_the_heap_is_as_before() {
             tx.write_word(ground.word(0), 1)?;
             tx.write_bytes(large.offset(), &vec![2; 64 << 10])
         });
-        let Err(TxError::TooLarge { part, needed, room }) = answer else { panic!("{mode:?}: {answer:?}") };
+        let Err(TxError::TooLarge { part, needed, room, .. }) = answer else {
+            panic!("{mode:?}: {answer:?}")
+        };
         assert!(part == "object data" && needed >= 64 << 10 && room < needed, "{mode:?}");
         assert_eq!(ground.read(0), 0);
         assert_eq!(ground.space().read::<[u8; 8]>(large.offset() as usize).expect("inside"), [1; 8]);
         ground.manager.run(|tx| tx.write_word(ground.word(0), 1)).expect("the next one commits");
     }
+}
+
+/// Where bytes lie that a transaction may change, and objects that it may free.
+type Things = (u64, Vec<u64>);
+
+/// A heap with a log area of so many bytes, and things in it.
+fn with_log_of(log_area_bytes: u64, mode: Logging) -> (Ground, Things) {
+    let options = wattkeep_heap::Options { log_area_bytes, ..Default::default() };
+    let heap = Heap::create(memory(DomainKind::Battery), &options).expect("room");
+    let bytes = heap.alloc(100 << 10).expect("room");
+    let objects = (0..300).map(|_| heap.alloc(16).expect("room")).collect();
+    (Ground::on(heap, &logging(mode)).expect("made"), (bytes, objects))
+}
+
+/// With redo, a transaction that was too large was refused when it committed, by an error that did not say how
+/// large a log it takes. Now the call that would overflow the log is: no more than it would not fit.
+#[test]
+fn the_call_that_overflows_the_log_is_refused_and_says_how_large_a_log_has_room() {
+    type Step = fn(&mut Tx<'_>, &Things, u64) -> Done;
+    let steps: [(&str, Step); 6] = [
+        ("word", |tx, things, step| tx.write_word(Ptr::at(things.0 + step * 8), step)),
+        ("object records", |tx, things, step| tx.write_bytes(things.0 + step * 16, &[1; 4])),
+        ("object data", |tx, things, step| tx.write_bytes(things.0 + step * 1000, &[1; 1000])),
+        ("object data", |tx, things, step| tx.write_bytes(things.0 + step * 50_000, &[1; 50_000])),
+        ("lists of objects", |tx, _, _| tx.alloc_bytes(16).map(|_| ())),
+        ("lists of objects", |tx, things, step| tx.free(Ptr::<u8>::at(things.1[step as usize]))),
+    ];
+    for (mode, (name, step)) in BOTH.into_iter().flat_map(|mode| steps.map(|step| (mode, step))) {
+        let (ground, things) = with_log_of(LOG_BYTES, mode);
+        let run = |ground: &Ground, things: &Things, steps: u64| {
+            ground.manager.run(|tx| (0..steps).try_for_each(|number| step(tx, things, number)))
+        };
+        let mut tx = ground.manager.begin().expect("begun");
+        let (steps, refused) = (0..)
+            .find_map(|number| step(&mut tx, &things, number).err().map(|error| (number, error)))
+            .expect("no log is endless");
+        let text = refused.to_string();
+        let TxError::TooLarge { part, needed, room, log_area_bytes: Some(larger) } = refused else {
+            panic!("{mode:?} {name}: {refused:?}")
+        };
+        assert!(part.starts_with(name) && needed > room && larger > LOG_BYTES, "{mode:?} {name}: {text}");
+        assert!(text.contains(&format!("log_area_bytes of {larger} or more")), "{text}");
+        assert!(matches!(tx.write_word(ground.word(0), 1), Err(TxError::Doomed)), "{mode:?} {name}");
+        assert!(matches!(tx.alloc_bytes(16), Err(TxError::Doomed)), "{mode:?} {name}");
+        assert!(matches!(tx.commit(), Err(TxError::Doomed)), "{mode:?} {name}");
+        run(&ground, &things, steps).expect("without the call there is room");
+        let (larger, things) = with_log_of(larger, mode);
+        run(&larger, &things, steps + 1).expect("the error said how large a log has room");
+    }
+}
+
+#[test]
+fn a_transaction_that_no_log_has_room_for_is_told_to_be_split() {
+    let error = TxError::TooLarge { part: "words", needed: 1 << 40, room: 64, log_area_bytes: None };
+    let text = error.to_string();
+    assert!(text.contains("split it") && !text.contains("log_area_bytes"), "{text}");
 }
 
 #[test]

@@ -35,7 +35,11 @@ pub(crate) const ROW: u64 = 256;
 
 impl Ground {
     pub(crate) fn make(space: &Arc<Space>, options: &Options) -> Result<Self, TxError> {
-        let heap = Heap::create(space.clone(), &heap_options())?;
+        Self::on(Heap::create(space.clone(), &heap_options())?, options)
+    }
+
+    /// A heap that was just made.
+    pub(crate) fn on(heap: Heap, options: &Options) -> Result<Self, TxError> {
         let root = heap.create_root("row", ROW * 8, 0)?.word;
         let manager = Manager::open(Arc::new(heap), options)?;
         let row = manager.run(|tx| {
