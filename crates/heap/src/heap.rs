@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use wattkeep_persist::Space;
 
 use crate::cache::{self, Cache, Ready};
-use crate::chunks::{CACHED, CAPACITY, HELD, RESERVED};
+use crate::chunks::{CACHED, CAPACITY, RESERVED};
 use crate::classes::{class_aligned, class_of};
 use crate::core::Core;
 use crate::error::{HeapError, Quick};
@@ -145,14 +145,14 @@ impl Heap {
     pub fn usable_size(&self, at: u64) -> Result<u64, HeapError> {
         let place = self.core.find(at)?;
         let state = self.core.settled(place);
-        if state <= CACHED || state & HELD != 0 {
+        if !is_position(state) && state != RESERVED && state != CAPACITY {
             return Err(HeapError::DoubleFree { at });
         }
         Ok(place.bytes() - if self.core.guard { 8 } else { 0 })
     }
 
     /// Makes the object at `at` hold `bytes`, and says where it is then. Where it moves, the new one is
-    /// allocated and the old one freed in one step.
+    /// allocated and the old one freed in one step; it lies at a multiple of 16, whatever the old one did.
     ///
     /// # Errors
     /// As [`Self::alloc`] and [`Self::free`]; the object stays what it was.

@@ -170,38 +170,41 @@ impl Heap {
             return self.alloc(bytes);
         };
         let _roots = self.core.lock_roots();
-        let root = match self.root(name)? {
-            Some(root) if root.size != bytes => {
+        let root = self.root(name)?;
+        if let Some(root) = &root {
+            if root.size != bytes {
                 let (recorded, wanted) = ((root.size, root.tag), (bytes, root.tag));
-                return Err(HeapError::RootMismatch { name: root.name, recorded, wanted });
+                return Err(HeapError::RootMismatch { name: name.to_owned(), recorded, wanted });
             }
-            Some(root) => root,
-            None => self.core.add_root(name, bytes, 0)?,
-        };
-        let space = &self.core.space;
-        let word = root.word.offset() as usize;
-        if space.load(word)? != 0 {
-            return Err(HeapError::RootTaken { name: root.name });
+            if self.core.space.load(root.word.offset() as usize)? != 0 {
+                return Err(HeapError::RootTaken { name: name.to_owned() });
+            }
         }
+        // Before a root is made: one that has nothing to point to would be of this size for good.
         let reserved = self.reserve(bytes)?;
-        let linked = space
-            .store(word, reserved | PENDING)
-            .and_then(|()| space.persist(word, 8))
-            .map_err(HeapError::from)
-            .and_then(|()| self.commit(reserved));
-        match linked {
-            Ok(()) => {
-                // Not flushed: the object's record is durable, so an open makes the same of the mark.
-                space.store(word, reserved)?;
-                Ok(reserved)
-            }
+        let linked = root.map_or_else(|| self.core.add_root(name, bytes, 0), Ok);
+        match linked.and_then(|root| self.link(&root, reserved)) {
+            Ok(()) => Ok(reserved),
             Err(error) => {
                 // The first error is the one to report; what stays of this is mended at the next open.
-                let _ = space.store(word, 0).and_then(|()| space.persist(word, 8));
                 let _ = self.cancel(reserved);
                 Err(error)
             }
         }
+    }
+
+    /// Makes a reservation durable together with the word that points to it.
+    fn link(&self, root: &Root, reserved: u64) -> Result<(), HeapError> {
+        let (space, word) = (&self.core.space, root.word.offset() as usize);
+        space.store(word, reserved | PENDING)?;
+        if let Err(error) =
+            space.persist(word, 8).map_err(HeapError::from).and_then(|()| self.commit(reserved))
+        {
+            let _ = space.store(word, 0).and_then(|()| space.persist(word, 8));
+            return Err(error);
+        }
+        // Not flushed: the object's record is durable, so an open makes the same of the mark.
+        Ok(space.store(word, reserved)?)
     }
 
     /// A reservation becomes an allocation.

@@ -165,6 +165,39 @@ fn roots_are_what_they_were_made_for() {
     }
 }
 
+/// The root was made first. With no room for the object it stayed, of a size that every smaller request was
+/// refused for.
+#[test]
+fn an_object_that_cannot_be_had_leaves_no_root() {
+    let heap = heap(4 << 20);
+    for bytes in [1 << 40, 16 << 20] {
+        assert!(heap.persist_alloc(bytes, Some("root")).is_err());
+        assert_eq!(heap.roots(), Ok(Vec::new()));
+    }
+    let at = heap.persist_alloc(64, Some("root")).expect("room");
+    assert!(matches!(heap.persist_alloc(64, Some("root")), Err(HeapError::RootTaken { .. })));
+    assert!(matches!(heap.persist_alloc(65, Some("root")), Err(HeapError::RootMismatch { .. })));
+    let long = "x".repeat(89);
+    assert!(matches!(heap.persist_alloc(64, Some(&long)), Err(HeapError::RootName { .. })));
+    let heap = reopened(&heap);
+    let report = heap.check(Some(&List)).expect("readable");
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.objects, heap.is_allocated(at)), (1, true));
+}
+
+/// A size was told of an object that a transaction had freed.
+#[test]
+fn what_a_transaction_freed_has_no_size() {
+    let heap = heap(4 << 20);
+    for bytes in [64, 100_000] {
+        let at = heap.alloc(bytes).expect("room");
+        heap.publish(0, bytes, &[], &[at]).expect("freed");
+        assert_eq!(heap.usable_size(at), Err(HeapError::DoubleFree { at }));
+    }
+    let capacity = heap.cap_alloc(100).expect("room");
+    assert_eq!(heap.usable_size(capacity), Ok(112));
+}
+
 #[test]
 fn a_heap_from_a_later_version_is_left_alone() {
     let heap = heap(4 << 20);
