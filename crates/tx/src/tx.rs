@@ -16,7 +16,15 @@ use crate::options::{Granularity, Hint, Logging};
 use crate::versions::enlisted::Opened;
 use crate::work::{self, Partner, Shared, Work};
 
-/// An open transaction. Dropped without [`Tx::commit`], it is aborted. It stays on its thread.
+/// An open transaction. Dropped without [`Tx::commit`], it is aborted. It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// fn elsewhere(tx: wattkeep_tx::Tx<'_>) {
+///     std::thread::scope(|threads| {
+///         threads.spawn(move || drop(tx));
+///     });
+/// }
+/// ```
 #[must_use = "a transaction that is dropped is aborted"]
 pub struct Tx<'a> {
     manager: &'a Manager,

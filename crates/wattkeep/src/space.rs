@@ -22,11 +22,21 @@ impl Store {
     /// The heap and its log have their defaults; `region` says how large it is when it is made:
     ///
     /// ```no_run
-    /// # use wattkeep::{RegionOptions, Store, collections::{HashMap, Structure}};
-    /// # let store = Store::options().create_if_missing(true).open("store")?;
+    /// use wattkeep::collections::{HashMap, Structure};
+    /// use wattkeep::persist::bytemuck::{Pod, Zeroable};
+    /// use wattkeep::{RegionOptions, Store};
+    ///
+    /// #[derive(Clone, Copy, Pod, Zeroable)]
+    /// #[bytemuck(crate = "wattkeep::persist::bytemuck")]
+    /// #[repr(C)]
+    /// struct Account {
+    ///     cents: i64,
+    /// }
+    ///
+    /// let store = Store::options().create_if_missing(true).open("store")?;
     /// let heap = store.heap("accounts", RegionOptions::explicit().create(1 << 30))?;
-    /// let accounts: HashMap<u64, u64> = HashMap::open_or_create_root(&heap, "accounts")?;
-    /// heap.run(|tx| accounts.insert(tx, &7, &100))?;
+    /// let accounts: HashMap<u64, Account> = HashMap::open_or_create_root(&heap, "accounts")?;
+    /// heap.run(|tx| accounts.insert(tx, &7, &Account { cents: 100 }))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
