@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use wattkeep_persist::mutant;
 
 use crate::cache::{Cache, Ready};
-use crate::chunks::{CACHED, POSITION_MIN, Place, RESERVED, UNRETIRED};
+use crate::chunks::{CACHED, POSITION_MIN, Place, RESERVED, SlotAt, UNRETIRED};
 use crate::classes::LARGE;
 use crate::core::Core;
 use crate::error::HeapError;
@@ -33,20 +33,35 @@ pub(crate) struct Lane {
     poisoned: bool,
     /// Transactions whose log may still name what they freed.
     unretired: VecDeque<(u64, Vec<u64>)>,
+    /// What is published now; kept for its memory.
+    group: Group,
 }
 
 /// A group on its way into the log.
 #[derive(Default)]
-struct Group<'a> {
-    allocated: Vec<(u64, Place<'a>, u32)>,
-    freed: Vec<Freed<'a>>,
+struct Group {
+    allocated: Vec<SlotAt>,
+    freed: Vec<Freed>,
+    /// First those of what is allocated, in this order.
+    records: Vec<Record>,
+    /// Where they are, as far as they were written.
+    positions: Vec<Position>,
 }
 
-struct Freed<'a> {
-    place: Place<'a>,
+struct Freed {
+    slot: SlotAt,
     position: Position,
     /// Of a large chunk's pages.
     run: Option<Position>,
+}
+
+impl Group {
+    fn clear(&mut self) {
+        self.allocated.clear();
+        self.freed.clear();
+        self.records.clear();
+        self.positions.clear();
+    }
 }
 
 impl Core {
@@ -99,10 +114,11 @@ impl Core {
         if tid <= state.published {
             return Ok(());
         }
-        let mut group = Group::default();
-        let written = self.gather(&mut group, allocated, freed).and_then(|()| {
+        let group = &mut state.group;
+        group.clear();
+        let written = self.gather(group, allocated, freed).and_then(|()| {
             let mut held = Vec::new();
-            let written = self.write_group(cache, &mut held, lane, tid, &mut group);
+            let written = self.write_group(cache, &mut held, lane, tid, group);
             if written.is_err() {
                 // What stands in these segments must not be moved: the next open tells what counts.
                 state.poisoned = true;
@@ -116,11 +132,11 @@ impl Core {
             Ok(())
         });
         if let Err(error) = written {
-            self.ungather(&group);
+            self.ungather(group);
             return Err(error);
         }
         state.published = tid;
-        self.settle(&group);
+        self.settle(group);
         if !freed.is_empty() {
             state.unretired.push_back((tid, freed.to_vec()));
         }
@@ -131,12 +147,7 @@ impl Core {
     }
 
     /// Claims every chunk of the group, or says which is not to be had.
-    fn gather<'a>(
-        &'a self,
-        group: &mut Group<'a>,
-        allocated: &[u64],
-        freed: &[u64],
-    ) -> Result<(), HeapError> {
+    fn gather(&self, group: &mut Group, allocated: &[u64], freed: &[u64]) -> Result<(), HeapError> {
         for &at in allocated {
             let place = self.find(at)?;
             let slot = place.slot();
@@ -147,7 +158,8 @@ impl Core {
             {
                 return Err(blame(state, at));
             }
-            group.allocated.push((at, place, 0));
+            group.allocated.push(place.slot_at());
+            group.records.push(Record::Alloc { at });
             if self.guard {
                 self.write_guard(at, place)?;
             }
@@ -159,7 +171,9 @@ impl Core {
             }
             let position = self.hold(place, at)?;
             let run = (place.class == LARGE).then(|| self.hold_run(place));
-            group.freed.push(Freed { place, position, run });
+            group.freed.push(Freed { slot: place.slot_at(), position, run });
+            group.records.push(self.log.exclusion(position));
+            group.records.extend(run.map(|run| self.log.exclusion(run)));
         }
         Ok(())
     }
@@ -185,35 +199,36 @@ impl Core {
         }
     }
 
-    fn ungather(&self, group: &Group<'_>) {
-        for (_, place, _) in &group.allocated {
-            place.slot().store(RESERVED, Ordering::Release);
+    fn ungather(&self, group: &Group) {
+        for slot in &group.allocated {
+            self.chunks.slot(*slot).store(RESERVED, Ordering::Release);
         }
         for freed in &group.freed {
-            freed.place.slot().store(freed.position.0, Ordering::Release);
+            self.chunks.slot(freed.slot).store(freed.position.0, Ordering::Release);
         }
     }
 
-    /// Writes the records, makes them durable, and then the word that makes them count.
+    /// Writes the records, makes them durable, and then the word that makes them count. Segments that are full of
+    /// a group that does not count yet go to `held`: nobody may compact them.
     fn write_group(
         &self,
         cache: &mut Cache,
         held: &mut Vec<OpenSegment>,
         lane: u32,
         tid: u64,
-        group: &mut Group<'_>,
+        group: &mut Group,
     ) -> Result<(), HeapError> {
-        let mut writer = Writer { core: self, cache, held, header: Record::Group { lane, tid }, begun: None };
-        for (at, _, position) in &mut group.allocated {
-            *position = writer.append(Record::Alloc { at: *at })?.0;
-        }
-        for freed in &group.freed {
-            writer.append(self.log.exclusion(freed.position))?;
-            if let Some(run) = freed.run {
-                writer.append(self.log.exclusion(run))?;
+        let Group { records, positions, .. } = group;
+        loop {
+            if let Some(segment) = &mut cache.segment {
+                segment.append_group(&self.space, Record::Group { lane, tid }, records, positions)?;
             }
+            if positions.len() == records.len() {
+                break;
+            }
+            let next = self.log.acquire(&mut self.lock_pages(), &self.chunks, GROUP_ROOM)?;
+            held.extend(cache.segment.replace(next));
         }
-        writer.flush()?;
         if !mutant::planted("published-before-records") {
             self.space.fence();
         }
@@ -223,16 +238,16 @@ impl Core {
     }
 
     /// The group counts: the chunks' slots say so.
-    fn settle(&self, group: &Group<'_>) {
-        for (_, place, position) in &group.allocated {
-            debug_assert!(*position >= POSITION_MIN, "a record's place");
-            place.slot().store(*position, Ordering::Release);
+    fn settle(&self, group: &Group) {
+        for (slot, position) in group.allocated.iter().zip(&group.positions) {
+            debug_assert!(position.0 >= POSITION_MIN, "a record's place");
+            self.chunks.slot(*slot).store(position.0, Ordering::Release);
         }
         for freed in &group.freed {
             for position in [Some(freed.position), freed.run].into_iter().flatten() {
                 self.log.count_dead(position);
             }
-            freed.place.slot().store(UNRETIRED, Ordering::Release);
+            self.chunks.slot(freed.slot).store(UNRETIRED, Ordering::Release);
         }
     }
 
@@ -254,43 +269,6 @@ impl Core {
                     cache.keep(self, place.class, Ready::new(at, place));
                 }
             }
-        }
-        Ok(())
-    }
-}
-
-/// Appends records of a group.
-struct Writer<'a> {
-    core: &'a Core,
-    cache: &'a mut Cache,
-    /// Segments that are full of a group that does not count yet: nobody may compact them.
-    held: &'a mut Vec<OpenSegment>,
-    header: Record,
-    /// The slot of the thread's segment where the group begins.
-    begun: Option<u32>,
-}
-
-impl Writer<'_> {
-    fn append(&mut self, record: Record) -> Result<Position, HeapError> {
-        let core = self.core;
-        loop {
-            if let Some(segment) = &mut self.cache.segment {
-                let is_first = self.begun.is_none();
-                let appended = segment.append_grouped(&core.space, self.header, is_first, record)?;
-                if let Some((begins, position)) = appended {
-                    self.begun.get_or_insert(begins);
-                    return Ok(position);
-                }
-            }
-            self.flush()?;
-            let next = core.log.acquire(&mut core.lock_pages(), &core.chunks, GROUP_ROOM)?;
-            self.held.extend(self.cache.segment.replace(next));
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), HeapError> {
-        if let (Some(begun), Some(segment)) = (self.begun.take(), &self.cache.segment) {
-            segment.flush_from(&self.core.space, begun)?;
         }
         Ok(())
     }

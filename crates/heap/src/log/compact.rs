@@ -209,29 +209,19 @@ impl Log {
         live: &[Live<'_>],
         full: &mut Vec<OpenSegment>,
     ) -> Result<Vec<Position>, HeapError> {
+        let records: Vec<Record> = live.iter().map(|live| live.record).collect();
         let mut positions = Vec::with_capacity(live.len());
-        let (header, mut begun) = (Record::Moved { seq }, None);
-        let mut live = live.iter().peekable();
-        while let Some(next) = live.peek() {
+        while positions.len() < records.len() {
             let mut mover = match shelf.mover.take() {
                 Some(mover) => mover,
                 None => self.open_free(shelf)?,
             };
-            match mover.append_grouped(&self.space, header, begun.is_none(), next.record)? {
-                Some((begins, position)) => {
-                    begun.get_or_insert(begins);
-                    positions.push(position);
-                    live.next();
-                    shelf.mover = Some(mover);
-                }
-                None => {
-                    begun.take().map_or(Ok(()), |begins| mover.flush_from(&self.space, begins))?;
-                    full.push(mover);
-                }
+            mover.append_group(&self.space, Record::Moved { seq }, &records, &mut positions)?;
+            if positions.len() < records.len() {
+                full.push(mover);
+            } else {
+                shelf.mover = Some(mover);
             }
-        }
-        if let (Some(begins), Some(mover)) = (begun, &shelf.mover) {
-            mover.flush_from(&self.space, begins)?;
         }
         if !mutant::planted("retired-before-copies") {
             self.space.fence();

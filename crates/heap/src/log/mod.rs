@@ -152,42 +152,38 @@ impl OpenSegment {
         Ok(Position::new(self.index, slot))
     }
 
-    /// Appends without making it durable.
-    fn append(&mut self, space: &Space, record: Record, grouped: bool) -> Result<Position, Refused> {
-        let slot = self.next;
-        space.store(self.at(slot), record.encode(grouped, self.phase))?;
-        self.next += 1;
-        Ok(Position::new(self.index, slot))
-    }
-
-    /// Appends a record of a group, its first or not, without making it durable. Answers where the group's
-    /// words begin and where the record is; `None`: there is no room for it.
-    pub(crate) fn append_grouped(
+    /// Appends those records of a group that have no position yet, as many as there is room for, and begins to
+    /// write them back. They are announced at once: a segment is a page.
+    pub(crate) fn append_group(
         &mut self,
         space: &Space,
         header: Record,
-        is_first: bool,
-        record: Record,
-    ) -> Result<Option<(u32, Position)>, Refused> {
-        let begins = self.next;
-        let headers = match (is_first, begins % LINE_SLOTS) {
-            // The record would be in the next line.
-            (true, slot) if slot == LINE_SLOTS - 1 => 2,
-            (true, _) | (false, 0) => 1,
-            (false, _) => 0,
-        };
-        if self.room() < headers + 1 {
-            return Ok(None);
+        records: &[Record],
+        positions: &mut Vec<Position>,
+    ) -> Result<(), Refused> {
+        let (begins, header) = (self.next, header.encode(true, self.phase));
+        {
+            let window = space.window(self.at(begins), self.room() as usize * 8)?;
+            for record in &records[positions.len()..] {
+                let headers = match (self.next == begins, self.next % LINE_SLOTS) {
+                    // The record would be in the next line.
+                    (true, slot) if slot == LINE_SLOTS - 1 => 2,
+                    (true, _) | (false, 0) => 1,
+                    (false, _) => 0,
+                };
+                if self.room() < headers + 1 {
+                    break;
+                }
+                for _ in 0..headers {
+                    window.store(self.at(self.next), header)?;
+                    self.next += 1;
+                }
+                window.store(self.at(self.next), record.encode(true, self.phase))?;
+                positions.push(Position::new(self.index, self.next));
+                self.next += 1;
+            }
         }
-        for _ in 0..headers {
-            self.append(space, header, true)?;
-        }
-        Ok(Some((begins, self.append(space, record, true)?)))
-    }
-
-    /// Begins to write back what was appended from this slot on.
-    pub(crate) fn flush_from(&self, space: &Space, slot: u32) -> Result<(), Refused> {
-        space.flush(self.at(slot), (self.next - slot) as usize * 8)
+        space.flush(self.at(begins), (self.next - begins) as usize * 8)
     }
 
     /// Appends two records in one line, so that one flush makes them durable.
@@ -202,7 +198,8 @@ impl OpenSegment {
         }
         let at = self.at(self.next);
         for record in records {
-            self.append(space, record, false)?;
+            space.store(self.at(self.next), record.encode(false, self.phase))?;
+            self.next += 1;
         }
         space.persist(at, 16)
     }
