@@ -50,6 +50,7 @@ impl View for Tx<'_> {
         Ok(self.read(Ptr::<T>::at(at))?)
     }
 
+    #[inline]
     fn bound(&self) -> u64 {
         self.heap().space().len() as u64
     }
@@ -76,6 +77,7 @@ impl View for Space {
         Ok(self.read(at as usize)?)
     }
 
+    #[inline]
     fn bound(&self) -> u64 {
         self.len() as u64
     }

@@ -10,9 +10,9 @@
 //! An insert writes the entry into new memory, which needs no log, and logs two words: the slot and the
 //! number of entries. A look-up reads one line for the bucket and, as a rule, one entry.
 //!
-//! The table grows by linear hashing (Litwin 1980): when there are more than [`FULL`] entries a bucket, one
-//! bucket is split in two, and when there are fewer than [`EMPTY`] the last is merged with its other half. So
-//! no insert pays for the whole table. What a slot holds of the hash says where its entry goes: no entry is
+//! The table grows by linear hashing (Litwin 1980): when there are more than [`FULL`] entries a bucket, a few
+//! buckets are split in two each, and when there are fewer than [`EMPTY`] the last is merged with its other
+//! half. So no insert pays for the whole table. What a slot holds of the hash says where its entry goes: no entry is
 //! read for a split, up to 2^28 buckets.
 //!
 //! Invariants, which [`walk()`] holds to the bytes:
@@ -41,8 +41,9 @@ use crate::place::Place;
 use crate::segments::{DIRECTORY_BYTES, Segments};
 use crate::view::{View, WORD};
 
-/// Entries a bucket, above which the table grows.
-const FULL: u64 = 4;
+/// Entries a bucket, above which the table grows. Those that are not yet split hold twice as many as the
+/// others: few of them have more than a line.
+const FULL: u64 = 3;
 
 /// Entries a bucket, below which it shrinks.
 const EMPTY: u64 = 1;
