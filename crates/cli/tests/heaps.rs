@@ -237,6 +237,56 @@ fn a_damaged_transaction_log_is_damage_and_named() {
     assert!(refused.contains("the header of the transaction log"), "{heap}");
 }
 
+#[test]
+fn a_heap_that_was_made_longer_has_room_again_and_is_sound() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store");
+    let mut objects = 0;
+    for mib in [4, 8, 16] {
+        let opened =
+            Store::options().create_if_missing(true).budget("64").keeper(KeeperPlace::Thread).open(&store);
+        let opened = opened.expect("opens");
+        let region = RegionOptions::explicit().create(4 * MIB).reserve(64 * MIB);
+        let options = Options { log_area_bytes: 256 << 10, ..Options::default() };
+        let manager = opened.heap_with("objects", region, &options, &tx::Options::default()).expect("a heap");
+        let heap = manager.heap();
+        let before = objects;
+        heap.grow(mib * MIB).expect("inside the reserve");
+        while heap.alloc(4000).is_ok() {
+            objects += 1;
+        }
+        assert!((objects - before) * 4096 > (mib - 1) / 2 * MIB, "{objects} objects in {mib} MiB");
+        assert!(heap.grow(1 << 50).is_err(), "longer than its reserve");
+        drop(manager);
+        opened.close().expect("closes");
+    }
+    let (heap, code) = heap_of(&store);
+    assert_eq!(
+        (code, &heap["sound"], &heap["report"]["objects"]),
+        (0, &true.into(), &objects.into()),
+        "{heap}"
+    );
+}
+
+/// A heap that only a later program can judge was called damaged, which is what people give up data for.
+#[test]
+fn a_heap_from_a_later_version_is_not_called_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store");
+    with_structures(&store, fill);
+    with_space(&store, "objects", |space| {
+        // The second word of the superblock and of its copy: the lower half is the version.
+        for at in [8, 2048 + 8] {
+            space.store(at, space.load(at).expect("inside") + 1).expect("inside");
+        }
+    });
+    let output = run(&["check", text(&store)]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("UNKNOWN\n  the heap has version 2, this program knows 1: use a newer"), "{said}");
+    assert!(!said.contains("DAMAGED"), "{said}");
+}
+
 /// In the child: the store that it works on until it is killed.
 const VICTIM: &str = "WATTKEEP_TEST_VICTIM";
 

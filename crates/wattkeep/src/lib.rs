@@ -113,8 +113,8 @@ impl Store {
         &self.0
     }
 
-    /// Writes everything to the SSD, commits, and ends the keeper. Close the regions before: stores to
-    /// an open one stall afterwards.
+    /// Writes everything to the SSD, commits, and ends the keeper. Close the regions before: while one is open,
+    /// or a heap in it, this is refused.
     pub fn close(self) -> Result<(), Error> {
         self.0.close()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use wattkeep::collections::Structures;
-use wattkeep::heap::{Heap, Report};
+use wattkeep::heap::{Heap, HeapError, Report};
 use wattkeep::persist::{Anonymous, Domain, Space};
 use wattkeep::tx::{Manager, Options, Recovered, TxError};
 use wattkeep_power::units::format_size;
@@ -92,7 +92,11 @@ impl Checked {
 
     /// What a person should know: lines, each behind a line break.
     pub(crate) fn text(&self) -> String {
-        let verdict = if self.is_sound() { "sound" } else { "DAMAGED" };
+        let verdict = match &self.found {
+            Ok(found) if found.report.is_clean() => "sound",
+            Err(TxError::Heap(HeapError::NewerVersion { .. }) | TxError::Newer { .. }) => "UNKNOWN",
+            _ => "DAMAGED",
+        };
         let lines = match &self.found {
             Ok(found) => found.recovered.map_or_else(String::new, say) + &found.report.to_string(),
             Err(error) => error.to_string(),
