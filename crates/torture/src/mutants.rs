@@ -189,6 +189,11 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("tx_crash", 2_000)],
     },
     Mutant {
+        name: "tx-witness-before-its-slot",
+        bug: "a slot is said to be durable before it is",
+        trials: &[("tx_crash", 2_000)],
+    },
+    Mutant {
         name: "tx-truncate-before-homes",
         bug: "the log is emptied before the values that it holds are durable in their places",
         trials: &[("tx_crash", 40_000)],

@@ -72,6 +72,8 @@ pub(crate) struct Lane {
     buffers: Buffers,
     word_digest: u64,
     object_digest: u64,
+    /// Redo: the TID of the last slot, or the floor.
+    behind: u64,
     /// Redo: the last transaction's slot and where its records begin, and the thread whose flushes of its
     /// homes no fence has followed.
     pub(crate) unfenced: Option<(Slot, Bytes, u64)>,
@@ -82,7 +84,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(layout: &Layout, number: u32) -> Self {
+    pub(crate) fn new(layout: &Layout, number: u32, floor: u64) -> Self {
         Self {
             number,
             place: layout.lane(number),
@@ -90,6 +92,7 @@ impl Lane {
             buffers: Buffers::default(),
             word_digest: 0,
             object_digest: 0,
+            behind: floor,
             unfenced: None,
             logged: Arc::default(),
             second_half: false,
@@ -106,16 +109,17 @@ impl Lane {
         self.used == Bytes::default()
     }
 
-    /// The next record goes to the beginning.
-    pub(crate) fn rewind(&mut self) {
+    /// The next record goes to the beginning; up to `floor`, transactions are over.
+    pub(crate) fn rewind(&mut self, floor: u64) {
         self.used = Bytes::default();
+        self.behind = floor;
         self.unfenced = None;
     }
 
-    /// The same, but slot and list go where those of the last transaction are not: they are kept until the
-    /// one behind it has ended.
+    /// The next record goes to the beginning, but slot and list go where those of the last transaction are not:
+    /// they are kept until the one behind it has ended.
     pub(crate) fn rewind_for_undo(&mut self) {
-        self.rewind();
+        self.used = Bytes::default();
         if self.second_half {
             self.used.add(Part::Slots, size_of::<Slot>());
             self.used.add(Part::Lists, self.place.room_of_one(Part::Lists, Logging::Undo));
@@ -255,6 +259,17 @@ impl Lane {
     pub(crate) fn append_slot(&mut self, space: &Space, slot: &Slot) -> Result<(), Refused> {
         self.logged.slot();
         append(space, &self.place, &mut self.used, Part::Slots, bytemuck::bytes_of(slot))
+    }
+
+    /// Says of the slot of `tid`, which was appended behind `before`, that it is durable. Nobody waits for this
+    /// word: a slot that counts without it is as good, but one that does not count with it is damaged.
+    #[inline]
+    pub(crate) fn bear_witness(&mut self, space: &Space, before: &Bytes, tid: u64) -> Result<(), Refused> {
+        let number = before.of(Part::Slots) / size_of::<Slot>();
+        let witness = Slot::witness(self.number, number, self.behind);
+        self.behind = tid;
+        let at = self.place.witness_at(number);
+        if space.store_if_plain(at, witness) { Ok(()) } else { space.store(at, witness) }
     }
 
     /// Takes back what was appended behind `before`.

@@ -5,10 +5,13 @@
 //! lane       done line | slots | lists | word records | words | object records | objects
 //! ```
 //!
+//! Redo uses all slots but the last: in the place behind a slot lies its witness.
+//!
 //! Records lie apart from their data, and words apart from objects (figure 16 of the paper): what recovery
 //! walks is dense. A lane is written by one transaction at a time, from the beginning of each part, until it
 //! is truncated.
 
+use std::mem::offset_of;
 use std::ops::Range;
 
 use wattkeep_persist::{LINE, PAGE};
@@ -108,6 +111,23 @@ impl LaneLayout {
     #[inline]
     pub(crate) fn start(&self, part: Part) -> usize {
         self.starts[part as usize]
+    }
+
+    /// Where the slot of this number lies.
+    #[inline]
+    pub(crate) fn slot_at(&self, number: usize) -> usize {
+        self.start(Part::Slots) + number * size_of::<Slot>()
+    }
+
+    /// Slots that have room.
+    pub(crate) fn slots(&self) -> usize {
+        self.room(Part::Slots) / size_of::<Slot>()
+    }
+
+    /// Where it is said that the slot of this number was whole: in the next one, its last word.
+    #[inline]
+    pub(crate) fn witness_at(&self, number: usize) -> usize {
+        self.slot_at(number + 1) + offset_of!(Slot, check)
     }
 
     /// How many bytes of it can be used.

@@ -63,7 +63,7 @@ impl Manager {
         }
         heap.settle()?;
         Ok(Self {
-            pool: Pool::new(&layout),
+            pool: Pool::new(&layout, last),
             most: layout.lane(0).most(options.logging),
             truncating: Mutex::new(()),
             tids: AtomicU64::new(last + 1),

@@ -65,8 +65,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    pub(crate) fn new(layout: &Layout) -> Self {
-        let lanes: Vec<_> = (0..layout.lanes).map(|number| Box::new(Lane::new(layout, number))).collect();
+    pub(crate) fn new(layout: &Layout, floor: u64) -> Self {
+        let lanes: Vec<_> =
+            (0..layout.lanes).map(|number| Box::new(Lane::new(layout, number, floor))).collect();
         Self {
             counters: lanes.iter().map(|lane| lane.counters()).collect(),
             lanes: lanes.into_iter().map(|lane| Mutex::new(Some(lane))).collect(),

@@ -176,6 +176,14 @@ impl Slot {
         mix([u64::from(lane), XxHash3_64::oneshot(bytemuck::bytes_of(&unchecked))])
     }
 
+    /// What lies in the check of the slot behind slot `number` of a lane: that slot was durable, as a whole, and
+    /// the one before it was of transaction `behind`, or the floor was that.
+    #[inline]
+    pub(crate) fn witness(lane: u32, number: usize, behind: u64) -> u64 {
+        const WITNESS: u64 = u64::from_le_bytes(*b"WKWITNSS");
+        mix([WITNESS ^ (u64::from(lane) << 32 | number as u64), behind])
+    }
+
     /// Bytes of its list.
     pub(crate) fn list_bytes(&self) -> usize {
         (self.allocated as usize + self.freed as usize) * 8

@@ -2,9 +2,9 @@
 //!
 //! Stores wait in DRAM. The commit takes a lane, draws the TID (so that TIDs follow the order in which
 //! transactions let go of their locks), stores data, records and then the slot, and one fence makes it
-//! durable: a slot whose digest does not fit its records is torn, and never was. Then the values go to their
-//! homes, whose lines are written back without waiting: the thread's next fence covers them, and the log
-//! keeps them until it is truncated.
+//! durable: a slot whose digest does not fit its records is torn, and never was, unless a word that is stored
+//! behind the fence bears witness that it was whole. Then the values go to their homes, whose lines are written
+//! back without waiting: the thread's next fence covers them, and the log keeps them until it is truncated.
 //!
 //! A transaction that stored to memory it allocated, or wrote versioned objects, needs a second fence, before
 //! the slot: those stores are in no digest.
@@ -63,7 +63,8 @@ impl Manager {
     pub(crate) fn commit_redo(&self, work: &mut Work) -> Result<(), TxError> {
         work.lines.runs(&mut work.scratch.runs);
         let mut need = work.lines.tally().need();
-        need.add(Part::Slots, size_of::<Slot>());
+        // Behind its slot there is room for what bears witness of it.
+        need.add(Part::Slots, 2 * size_of::<Slot>());
         need.add(Part::Lists, work.listed() * 8);
         let mut lane = self.lane_with_room(&need)?;
         let before = lane.used();
@@ -136,10 +137,7 @@ impl Manager {
             flags |= SEALED;
         }
         let slot = lane.slot(tid, flags, &before, (work.fresh.len(), work.freed.len()));
-        self.decided(lane.append_slot(space, &slot).map_err(TxError::from))?;
-        if !mutant::planted("tx-commit-without-fence") {
-            space.fence();
-        }
+        self.decided(commit(space, lane, &slot, &before).map_err(TxError::from))?;
         if late {
             work.versions.mark()?;
         }
@@ -178,11 +176,25 @@ impl Manager {
         let last = self.last_tid();
         self.decided(set_floor(&self.space, self.layout.floor_at(), last).map_err(TxError::from))?;
         for lane in lanes {
-            lane.rewind();
+            lane.rewind(last);
             self.decided(self.heap.retire(lane.number, last).map_err(TxError::from))?;
         }
         Ok(())
     }
+}
+
+/// Appends the slot: from its fence on the transaction has committed.
+#[inline]
+fn commit(space: &Space, lane: &mut Lane, slot: &Slot, before: &Bytes) -> Result<(), Refused> {
+    let too_early = mutant::planted("tx-witness-before-its-slot");
+    if too_early {
+        lane.bear_witness(space, before, slot.tid)?;
+    }
+    lane.append_slot(space, slot)?;
+    if !mutant::planted("tx-commit-without-fence") {
+        space.fence();
+    }
+    if too_early { Ok(()) } else { lane.bear_witness(space, before, slot.tid) }
 }
 
 /// Everything up to `tid` is at home: the log behind it is empty.

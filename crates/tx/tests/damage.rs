@@ -86,13 +86,10 @@ fn a_heap_that_has_lost_what_a_transaction_freed_is_refused_before_anything_is_w
 #[test]
 fn a_last_slot_whose_transaction_the_heap_knows_is_missed() {
     let (space, log, _) = written(Logging::Redo);
-    let stride = (LOG_BYTES as usize - 4096) / 4 / 64 * 64;
-    let bytes = content(&space);
-    let mut lines =
-        (0..4).flat_map(|lane| (0..part(1) / 64).map(move |slot| SLOTS_AT + lane * stride + slot * 64));
-    let last = lines.rfind(|at| bytes[log + at..][..64].iter().any(|byte| *byte != 0));
-    let last = log + last.expect("slots were written");
+    let (_, last) = *slots(&content(&space), log).last().expect("slots were written");
     flip(&space, last + 17, 3);
+    // Its witness is lost, too.
+    space.write_bytes(last + 64, &[0; 64]).expect("inside");
     let damaged = content(&space);
     let refused = Ground::open(&space, &logging(Logging::Redo)).map(|_| ());
     assert!(
@@ -100,6 +97,110 @@ fn a_last_slot_whose_transaction_the_heap_knows_is_missed() {
         "{refused:?}, not at {last:#x}"
     );
     assert!(content(&space) == damaged, "written to");
+}
+
+/// Bytes of a lane.
+const LANE_BYTES: usize = (LOG_BYTES as usize - LANE_AT) / 4 / 64 * 64;
+
+/// Where the slots of the last transactions lie in the log, the last one last, with their TIDs.
+fn slots(bytes: &[u8], log: usize) -> Vec<(u64, usize)> {
+    let lines = (0..4).flat_map(|lane| (0..part(1) / 64).map(move |slot| (lane, slot)));
+    let places = lines.map(|(lane, slot)| log + SLOTS_AT + lane * LANE_BYTES + slot * 64);
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
+    let mut slots: Vec<_> = places.map(|at| (word(at), at)).filter(|(tid, _)| *tid != 0).collect();
+    slots.sort_unstable();
+    slots
+}
+
+/// Opens a heap of these bytes, which were damaged at `at`: it is missed, and nothing is written.
+fn assert_missed(bytes: &[u8], kind: DomainKind, at: usize, what: &str) {
+    let space = memory(kind);
+    space.write_bytes(0, bytes).expect("inside");
+    let refused = Ground::open(&space, &logging(Logging::Redo)).map(|_| ());
+    let named = matches!(refused, Err(TxError::Damaged { at: found, .. }) if found == at);
+    assert!(named, "{kind} {what}: {refused:?}, not at {at:#x}");
+    assert!(content(&space) == bytes, "{kind} {what}: written to");
+}
+
+/// The last slot of a lane ended it when it was damaged, as if it were torn; and with `adr` and `file` a damaged
+/// record of it did, too. So a transaction that had committed and neither allocated nor freed was left out, and
+/// nobody was told.
+#[test]
+fn a_last_transaction_that_is_damaged_is_missed_in_every_domain() {
+    for kind in DomainKind::ALL {
+        let space = memory(kind);
+        let ground = Ground::make(&space, &logging(Logging::Redo)).expect("made");
+        let log = log_at(&ground);
+        // More than a lane has slots, so that it begins anew, at 30 and at 60.
+        for round in 1..66 {
+            let commit = ground.manager.run(|tx| -> Done {
+                tx.write_word(ground.word(round), round)?;
+                tx.write(ground.word(100 + round).cast(), &[round; 2])
+            });
+            commit.expect("committed");
+            if round % 9 > 2 {
+                continue;
+            }
+            let whole = content(&space);
+            let (_, last) = *slots(&whole, log).last().expect("a slot");
+            let damaged = |what: &str, change: &dyn Fn(&mut [u8])| {
+                let mut bytes = whole.clone();
+                change(&mut bytes[last..last + 64]);
+                assert_missed(&bytes, kind, last, &format!("round {round}, {what}"));
+            };
+            damaged("a flipped bit", &|slot| slot[round as usize * 11 % 64] ^= 1 << (round % 8));
+            damaged("lost", &|slot| slot.fill(0));
+            damaged("garbage", &|slot| slot.fill(round as u8 | 1));
+        }
+        drop(ground);
+        let whole = content(&space);
+        let (tid, last) = *slots(&whole, log).last().expect("a slot");
+        // Its records, and what they hold, by the TID that both kinds of records begin with.
+        let lane = (last - log - LANE_AT) / LANE_BYTES * LANE_BYTES + LANE_AT + log;
+        let (records, at): (Vec<usize>, _) = (
+            (lane + 64 + part(2)..lane + LANE_BYTES - 8)
+                .filter(|at| whole[*at..*at + 8] == tid.to_le_bytes())
+                .collect(),
+            last,
+        );
+        assert_eq!(records.len(), 2, "a word record and an object record");
+        for record in records {
+            for byte in 0..24 {
+                let mut bytes = whole.clone();
+                bytes[record + byte] ^= 4;
+                assert_missed(&bytes, kind, at, &format!("byte {byte} of a record"));
+            }
+        }
+    }
+}
+
+/// What a program leaves that is killed between two stores of its commit: the last slot up to one of its words,
+/// and no witness. It is torn, not damaged.
+#[test]
+fn a_slot_that_a_kill_tore_is_dropped_in_every_domain() {
+    for kind in DomainKind::ALL {
+        let space = memory(kind);
+        let ground = Ground::make(&space, &logging(Logging::Redo)).expect("made");
+        let log = log_at(&ground);
+        let commit = |round: u64| ground.manager.run(|tx| tx.write_word(ground.word(round), round));
+        (1..50).for_each(|round| commit(round).expect("committed"));
+        let before = content(&space);
+        commit(50).expect("committed");
+        let after = content(&space);
+        let (_, last) = *slots(&after, log).last().expect("a slot");
+        for words in 0..=8 {
+            let mut bytes = before.clone();
+            // Its records come before it.
+            let rest = last + 2 * 64..log + LOG_BYTES as usize;
+            bytes[rest.clone()].copy_from_slice(&after[rest]);
+            bytes[last..][..words * 8].copy_from_slice(&after[last..][..words * 8]);
+            let cut = memory(kind);
+            cut.write_bytes(0, &bytes).expect("inside");
+            let opened = Ground::open(&cut, &logging(Logging::Redo)).expect("opened");
+            assert_eq!(opened.read(50), if words == 8 { 50 } else { 0 }, "{kind} {words}");
+            assert_eq!(opened.read(49), 49, "{kind} {words}");
+        }
+    }
 }
 
 #[test]

@@ -3,14 +3,14 @@
 //! A lane's slots follow each other from its beginning, with rising TIDs above the floor. The first that
 //! does not ends the lane; if a later one is a slot above the floor, the one between is damaged. A slot whose
 //! records do not fit its digest was torn by the cut if it is the last one and nothing promised more;
-//! otherwise it is damaged.
+//! otherwise it is damaged. The witness of a slot promises that it was whole: it is stored behind the slot's
+//! fence, but not flushed, so only a cut that loses lines or pages takes it away from a slot that counted.
 
 use wattkeep_persist::mutant;
 
 use super::{Lists, Log, Recovered, list_of, lists_of, parts_of, read_data, record_at};
 use crate::error::TxError;
 use crate::lane::{Bytes, put};
-use crate::layout::Part;
 use crate::record::{Kind, ORDERED, SEALED, Slot, mix};
 
 /// A transaction in the log.
@@ -53,41 +53,46 @@ fn scan_lane(
     recovered: &mut Recovered,
 ) -> Result<u64, TxError> {
     let place = log.layout.lane(lane);
-    let slots = place.room(Part::Slots) / size_of::<Slot>();
-    let start = place.start(Part::Slots);
-    let slot_at = |index: usize| {
-        Ok::<_, TxError>(log.space.read::<Slot>(start + index * size_of::<Slot>())?.parse(lane))
+    let slot_at =
+        |number: usize| Ok::<_, TxError>(log.space.read::<Slot>(place.slot_at(number))?.parse(lane));
+    let is_witnessed = |number: usize, behind: u64| {
+        let has_place = number + 1 < place.slots();
+        let witness = Slot::witness(lane, number, behind);
+        Ok::<_, TxError>(has_place && log.space.load(place.witness_at(number))? == witness)
     };
     let (mut last, mut before, mut count) = (log.floor, Bytes::default(), 0);
-    while count < slots
+    while count < place.slots()
         && let Some(slot) = slot_at(count)?.filter(|slot| slot.tid > last)
     {
-        (last, count) = (slot.tid, count + 1);
-        let at = start + (count - 1) * size_of::<Slot>();
         match verify(log, lane, &slot, &before)? {
             Some(lists) => found.push(Found { lane, slot, before, lists }),
-            None if may_be_torn(&slot) && next_is_over(log, &slot_at, count, slots)? => {
+            None if may_be_torn(&slot)
+                && !is_witnessed(count, last)?
+                && next_is_over(log, &slot_at, count + 1, place.slots())? =>
+            {
                 recovered.dropped += 1
             }
             None => {
-                return Err(TxError::Damaged { at, what: format!("a record of transaction {}", slot.tid) });
+                let (at, what) = (place.slot_at(count), format!("a record of transaction {}", slot.tid));
+                return Err(TxError::Damaged { at, what });
             }
         }
+        (last, count) = (slot.tid, count + 1);
         advance(&mut before, &slot);
     }
+    // What ends the lane was torn, or never written; unless somebody knows better.
+    let damaged = |what: String| Err(TxError::Damaged { at: place.slot_at(count), what });
     let published = log.heap.published(lane)?;
     if published > last {
         // A slot is durable before the heap hears of its transaction.
-        let at = start + count * size_of::<Slot>();
-        return Err(TxError::Damaged { at, what: format!("the commit slot of transaction {published}") });
+        return damaged(format!("the commit slot of transaction {published}"));
     }
-    for index in count..slots {
-        if let Some(slot) = slot_at(index)?.filter(|slot| slot.tid > log.floor) {
-            let at = start + count * size_of::<Slot>();
-            return Err(TxError::Damaged {
-                at,
-                what: format!("a commit slot before transaction {}", slot.tid),
-            });
+    if is_witnessed(count, last)? {
+        return damaged(format!("the commit slot behind that of transaction {last}"));
+    }
+    for number in count..place.slots() {
+        if let Some(slot) = slot_at(number)?.filter(|slot| slot.tid > log.floor) {
+            return damaged(format!("a commit slot before transaction {}", slot.tid));
         }
     }
     Ok(last)
