@@ -1,7 +1,7 @@
 //! What the threads of a heap share, and how chunks come out of it and go back.
 //!
-//! Locks, in the order in which they may be taken: a lane; the large frees; a bin; the pages; the log's
-//! shelf; a stripe of the log; the chunks' own.
+//! Locks, in the order in which they may be taken: a lane; the claim of all desks; a desk's door; the large
+//! frees; a bin; the pages; the log's shelf; a stripe of the log; the chunks' own, and the list of desks.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use wattkeep_persist::Space;
 use crate::cache::{Cache, Ready};
 use crate::chunks::{CACHED, CAPACITY, Chunks, FREE, HELD, Place};
 use crate::classes::{ALL, CLASSES, LARGE};
+use crate::desk::Desk;
 use crate::error::{HeapError, Quick};
 use crate::layout::{BLOCK, BLOCK_PAGES, PAGE};
 use crate::log::{Log, OpenSegment, Position};
@@ -43,6 +44,10 @@ pub(crate) struct Core {
     pub(crate) lanes: Box<[Mutex<Lane>]>,
     pub(crate) roots: Mutex<()>,
     pub(crate) large_frees: Mutex<()>,
+    /// Of the threads that came by.
+    pub(crate) desks: Mutex<Vec<Arc<Desk>>>,
+    /// One thread at a time empties those of the others.
+    pub(crate) claiming: Mutex<()>,
     /// Runs that the log knew at open, of chunks that it did not: of transactions that may yet publish them.
     pub(crate) vacant: Mutex<Vec<u32>>,
 }
@@ -71,6 +76,8 @@ impl Core {
             lanes: (0..LANES_MAX).map(|_| Mutex::default()).collect(),
             roots: Mutex::new(()),
             large_frees: Mutex::new(()),
+            desks: Mutex::default(),
+            claiming: Mutex::new(()),
             vacant: Mutex::default(),
         }
     }
@@ -102,10 +109,18 @@ impl Core {
     #[cold]
     fn refill(&self, cache: &mut Cache, class: u8) -> Quick<()> {
         self.take_batch(class, &mut cache.bins[usize::from(class)]);
-        if cache.bins[usize::from(class)].is_empty() {
-            self.add_block(cache, class)?;
+        if !cache.bins[usize::from(class)].is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let added = self.add_block(cache, class);
+        if let Err(HeapError::OutOfSpace { .. }) = added {
+            // There may be chunks now: all threads gave back what they had.
+            self.take_batch(class, &mut cache.bins[usize::from(class)]);
+            if !cache.bins[usize::from(class)].is_empty() {
+                return Ok(());
+            }
+        }
+        Ok(added?)
     }
 
     /// Fills `chunks` from the lowest block that has free ones, the lowest last.
@@ -149,7 +164,8 @@ impl Core {
         }
     }
 
-    /// Pages that nobody has. When there are none, blocks without objects are given up first.
+    /// Pages that nobody has. When there are none, blocks without objects are given up first, then what other
+    /// threads have at hand.
     fn take_pages(
         &self,
         cache: &mut Cache,
@@ -162,8 +178,23 @@ impl Core {
         }
         cache.empty(self);
         self.trim(cache)?;
+        if let Some(page) = self.lock_pages().take_for(purpose, pages, align) {
+            return Ok(page);
+        }
+        self.claim_desks();
+        self.trim(cache)?;
         let page = self.lock_pages().take_for(purpose, pages, align);
         page.ok_or(HeapError::OutOfSpace { bytes: u64::from(pages) * PAGE })
+    }
+
+    /// A segment of the log with room to append so many records: of another thread's, if there is none.
+    pub(crate) fn acquire(&self, records: u32) -> Result<OpenSegment, HeapError> {
+        let acquired = self.log.acquire(&mut self.lock_pages(), &self.chunks, records);
+        if let Err(HeapError::OutOfSpace { .. }) = acquired {
+            self.claim_desks();
+            return self.log.acquire(&mut self.lock_pages(), &self.chunks, records);
+        }
+        acquired
     }
 
     /// Gives up runs of transactions that a restart interrupted, and that nobody published.

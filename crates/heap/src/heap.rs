@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 
 use wattkeep_persist::Space;
 
-use crate::cache::{self, Cache, Ready};
+use crate::cache::{Cache, Ready};
 use crate::chunks::{CACHED, CAPACITY, RESERVED};
 use crate::classes::{class_aligned, class_of};
 use crate::core::Core;
+use crate::desk;
 use crate::error::{HeapError, Quick};
 use crate::free::is_position;
 use crate::layout::{LOG_AREA_AT, PAGE};
@@ -90,7 +91,7 @@ impl Heap {
 
     #[inline]
     fn with<R>(&self, f: impl Fn(&Core, &mut Cache) -> R) -> R {
-        cache::with(&self.core, |cache| f(&self.core, cache))
+        desk::with(&self.core, move |cache| f(&self.core, cache))
     }
 
     #[inline]
@@ -107,7 +108,7 @@ impl Heap {
         let Some(class) = class_of(self.padded(bytes)) else {
             return self.alloc_run(bytes, PAGE);
         };
-        Ok(self.with(|core, cache| core.alloc_chunk(cache, class))?)
+        Ok(self.with(move |core, cache| core.alloc_chunk(cache, class))?)
     }
 
     /// The same at a multiple of `align`, a power of two.
@@ -119,14 +120,14 @@ impl Heap {
             return Err(HeapError::Alignment { align });
         }
         match class_aligned(self.padded(bytes), align) {
-            Some(class) => Ok(self.with(|core, cache| core.alloc_chunk(cache, class))?),
+            Some(class) => Ok(self.with(move |core, cache| core.alloc_chunk(cache, class))?),
             None => self.alloc_run(bytes, align),
         }
     }
 
     fn alloc_run(&self, bytes: u64, align: u64) -> Result<u64, HeapError> {
         let bytes = self.padded(bytes);
-        self.with(|core, cache| core.alloc_run(cache, bytes, align))
+        self.with(move |core, cache| core.alloc_run(cache, bytes, align))
     }
 
     /// Frees an object; durable on return.
@@ -135,7 +136,7 @@ impl Heap {
     /// It is none of this heap, was freed before, belongs to a transaction, or its guard was overwritten.
     #[inline]
     pub fn free(&self, at: u64) -> Result<(), HeapError> {
-        Ok(self.with(|core, cache| core.free(cache, at))?)
+        Ok(self.with(move |core, cache| core.free(cache, at))?)
     }
 
     /// Bytes that the object at `at` can hold.
@@ -167,7 +168,7 @@ impl Heap {
         let moved = self.reserve(bytes)?;
         let done = self
             .copy(at, moved, usable.min(bytes))
-            .and_then(|()| self.with(|core, cache| core.publish_own(cache, &[moved], &[at])));
+            .and_then(|()| self.with(move |core, cache| core.publish_own(cache, &[moved], &[at])));
         match done {
             Ok(()) => Ok(moved),
             Err(error) => {
@@ -202,7 +203,7 @@ impl Heap {
     /// # Errors
     /// It is none.
     pub fn cap_free(&self, at: u64) -> Result<(), HeapError> {
-        self.with(|core, cache| core.release(cache, at, CAPACITY))
+        self.with(move |core, cache| core.release(cache, at, CAPACITY))
     }
 
     /// Sets an object apart for a transaction: it is gone at restart unless it is published.
@@ -218,12 +219,12 @@ impl Heap {
     /// # Errors
     /// It is none.
     pub fn cancel(&self, at: u64) -> Result<(), HeapError> {
-        self.with(|core, cache| core.release(cache, at, RESERVED))
+        self.with(move |core, cache| core.release(cache, at, RESERVED))
     }
 
     fn undurable(&self, bytes: u64, state: u32) -> Result<u64, HeapError> {
         let bytes = self.padded(bytes);
-        self.with(|core, cache| match class_of(bytes) {
+        self.with(move |core, cache| match class_of(bytes) {
             Some(class) => Ok(core.take_chunk_as(cache, class, state)?),
             None => core.add_run(cache, bytes, PAGE, state),
         })
@@ -242,7 +243,7 @@ impl Heap {
         if lane >= crate::LANES {
             return Err(HeapError::Transaction { lane, tid });
         }
-        self.with(|core, cache| core.publish(cache, lane, tid, allocated, freed))
+        self.with(move |core, cache| core.publish(cache, lane, tid, allocated, freed))
     }
 
     /// The highest transaction that the lane has published; 0: none.
@@ -258,7 +259,7 @@ impl Heap {
     /// # Errors
     /// No such lane.
     pub fn retire(&self, lane: u32, tid: u64) -> Result<(), HeapError> {
-        self.with(|core, cache| core.retire(cache, lane, tid))
+        self.with(move |core, cache| core.retire(cache, lane, tid))
     }
 
     /// Bytes in pages that nobody has, and the longest run of them. Chunks that are free in blocks of other
@@ -289,7 +290,7 @@ impl Heap {
     /// # Errors
     /// A store is refused.
     pub fn settle(&self) -> Result<(), HeapError> {
-        self.with(|core, cache| core.give_up_vacant(cache))
+        self.with(move |core, cache| core.give_up_vacant(cache))
     }
 
     /// Whether an object can begin at `at`, allocated or not.

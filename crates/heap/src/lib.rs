@@ -4,7 +4,7 @@
 //! are: one word an object, appended to a line that only this thread writes. [`Heap::open`] rebuilds the rest
 //! from it.
 //!
-//! An allocation passes `heap`, `cache`, `core`, `chunks`, `log`; the modules:
+//! An allocation passes `heap`, `desk`, `cache`, `core`, `chunks`, `log`; the modules:
 
 pub mod check; // what is wrong
 pub mod error;
@@ -18,6 +18,7 @@ mod cache; // what a thread has at hand
 mod chunks; // who has which chunk
 mod classes; // how sizes are rounded
 mod core; // what threads share
+mod desk; // where a cache lies, and who may use it
 mod free; // giving back
 mod layout; // where things lie in the space
 mod log; // what is persistent of it all

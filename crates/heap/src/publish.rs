@@ -226,7 +226,7 @@ impl Core {
             if positions.len() == records.len() {
                 break;
             }
-            let next = self.log.acquire(&mut self.lock_pages(), &self.chunks, GROUP_ROOM)?;
+            let next = self.acquire(GROUP_ROOM)?;
             held.extend(cache.segment.replace(next));
         }
         if !mutant::planted("published-before-records") {

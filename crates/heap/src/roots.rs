@@ -209,7 +209,7 @@ impl Heap {
 
     /// A reservation becomes an allocation.
     fn commit(&self, at: u64) -> Result<(), HeapError> {
-        Ok(crate::cache::with(&self.core, |cache| {
+        Ok(crate::desk::with(&self.core, |cache| {
             self.core.enter(cache, Ready::new(at, self.core.find(at)?))
         })?)
     }

@@ -274,7 +274,7 @@ impl Heap {
 impl Core {
     /// Enters an object whose record was lost.
     fn restore(&self, heap: &Heap, at: u64) -> Result<(), HeapError> {
-        crate::cache::with(&heap.core, |cache| {
+        crate::desk::with(&heap.core, |cache| {
             let place = self.find(at)?;
             if !self.take_at(place, CACHED) {
                 return Err(HeapError::Damaged { what: "what the program points to", at });

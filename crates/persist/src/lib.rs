@@ -26,8 +26,8 @@ pub use domain::{Domain, DomainKind, Fence, LineFlush};
 pub use frames::{Frames, Misses};
 pub use pointer::Ptr;
 pub use space::{Refused, Space, Window};
-/// Planted bugs, for the crates above that stand on this one alone.
-pub use wattkeep_sys::mutant;
+/// Planted bugs, and barriers on other threads, for the crates above that stand on this one alone.
+pub use wattkeep_sys::{barrier, mutant};
 pub use witness::Witness;
 
 /// Bytes of a cache line: the unit in which a store becomes durable.

@@ -2,6 +2,7 @@
 //!
 //! The modules, in the order data meets them:
 
+pub mod barrier;
 pub mod buffer;
 pub mod file;
 pub mod futex;

@@ -107,6 +107,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/bench/src/rival/pmdk/api.rs",
         "crates/bench/src/rival/pmdk/pool.rs",
         "crates/cli/src/memory.rs",
+        "crates/heap/src/desk.rs",
         "crates/keep/src/client/fault.rs",
         "crates/keep/src/client/grant.rs",
         "crates/keep/src/client/guard.rs",
