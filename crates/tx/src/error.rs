@@ -40,9 +40,9 @@ pub enum TxError {
     Aborted,
     /// A nested transaction failed, or a call that cannot be undone alone: the transaction can only be aborted.
     Doomed,
-    /// The bytes set apart for the log hold something else, or too few bytes.
+    /// The bytes set apart for the log hold something else, or are too few.
     NotALog {
-        /// What is wrong with them.
+        /// What is wrong with them, and what to do.
         why: String,
     },
     /// The log was written by a newer version.
@@ -94,9 +94,7 @@ impl fmt::Display for TxError {
                 "a nested transaction or an earlier call failed, so the transaction can only be aborted: \
                      mend that, and run it again",
             ),
-            Self::NotALog { why } => {
-                write!(f, "the heap's log area is not usable: {why}; run 'wattkeep check' on the heap")
-            }
+            Self::NotALog { why } => write!(f, "the heap has no log for transactions: {why}"),
             Self::Newer { version } => write!(
                 f,
                 "the transaction log has format {version}, this program knows {}: use a newer wattkeep",
@@ -105,7 +103,7 @@ impl fmt::Display for TxError {
             Self::Damaged { at, what } => write!(
                 f,
                 "{what} at {at:#x} is damaged, so committed changes cannot be replayed: restore a copy of the \
-                 heap, or run 'wattkeep check' on it"
+                 heap, or save what Heap::open finds without them"
             ),
             Self::Managed => {
                 f.write_str("the heap has a transaction manager already: share that one, or drop it first")

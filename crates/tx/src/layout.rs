@@ -183,7 +183,12 @@ impl Layout {
         let lanes = (lanes as u32).min(LANES_MOST).min(lanes_max);
         let lane_bytes = room.checked_div(lanes as usize).unwrap_or(0) / LINE * LINE;
         if lane_bytes < LANE_BYTES_MIN || !area.start.is_multiple_of(LINE as u64) {
-            return Err(format!("{bytes} bytes at {:#x} hold no lane", area.start));
+            let least = PREFACE_BYTES + LANE_BYTES_MIN;
+            return Err(format!(
+                "{bytes} bytes are set apart for it at {:#x}; create the heap with log_area_bytes of {least} or \
+                 more",
+                area.start
+            ));
         }
         // Places in a lane are 32-bit numbers.
         Ok(Self { at: area.start as usize, lanes, lane_bytes: lane_bytes.min(1 << 31) })

@@ -394,6 +394,9 @@ mod tests {
         runs
     }
 
+    /// Histories; an interpreter takes a minute for a few.
+    const SEEDS: u64 = if cfg!(miri) { 4 } else { 200 };
+
     const ANY: Tally = Tally { words: usize::MAX, objects: usize::MAX, object_bytes: usize::MAX };
 
     fn bytes_of(lines: &Lines) -> Model {
@@ -412,7 +415,7 @@ mod tests {
 
     #[test]
     fn what_is_staged_is_what_runs_and_reads_tell() {
-        for seed in 0..200 {
+        for seed in 0..SEEDS {
             let mut random = Random::new(seed);
             let (mut lines, mut model) = (Lines::default(), Model::new());
             // Few lines and many: with and without a table.
@@ -441,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_byte_is_new_once() {
-        for seed in 0..200 {
+        for seed in 0..SEEDS {
             let mut random = Random::new(seed);
             let (mut lines, mut model, mut new) = (Lines::default(), Model::new(), Vec::new());
             for _ in 0..random.below(40) {

@@ -145,7 +145,8 @@ impl Manager {
             return Ok(tid);
         }
         self.tids.store(TID_MAX, Ordering::Relaxed);
-        Err(TxError::NotALog { why: "its transaction numbers are used up".into() })
+        let why = "its transaction numbers are used up; copy what the heap holds into a new one";
+        Err(TxError::NotALog { why: why.into() })
     }
 
     /// The highest TID drawn so far.
@@ -231,12 +232,19 @@ fn find_or_make(space: &Space, layout: &Layout) -> Result<(), TxError> {
         }
         MAGIC if header != expected => Err(TxError::NotALog {
             why: format!(
-                "it has {} lanes of {} bytes where the heap has {} of {}",
-                header.lanes, header.lane_bytes, layout.lanes, layout.lane_bytes
+                "the one at {:#x} has {} lanes of {} bytes, where this program and the heap's first page make {} of \
+                 {}; open it with the wattkeep that wrote it, or restore a copy of the whole heap",
+                layout.at, header.lanes, header.lane_bytes, layout.lanes, layout.lane_bytes
             ),
         }),
         MAGIC => Ok(()),
-        other => Err(TxError::NotALog { why: format!("it begins with {other:#x}") }),
+        other => Err(TxError::NotALog {
+            why: format!(
+                "what lies at {:#x} begins with {other:#x}, so it was stored over or lost, and what it had \
+                 committed with it; restore a copy of the heap, or save what Heap::open finds",
+                layout.at
+            ),
+        }),
     }
 }
 
@@ -249,7 +257,12 @@ fn recover_as_it_was(log: &Log<'_>, next: Logging) -> Result<(Recovered, u64), T
         0 => (Recovered::default(), log.floor),
         1 => recover::redo::recover(log)?,
         2 => recover::undo::recover(log)?,
-        other => return Err(TxError::NotALog { why: format!("it is of kind {other}") }),
+        other => {
+            let why = format!(
+                "it is of kind {other}, which is neither redo nor undo; open it with the wattkeep that wrote it"
+            );
+            return Err(TxError::NotALog { why });
+        }
     };
     let logging = match next {
         Logging::Redo => 1,

@@ -307,7 +307,11 @@ fn a_log_of_another_kind_is_refused_and_one_of_the_other_mode_is_taken_over() {
         space.write_bytes(log + at, bytes).expect("inside");
         Ground::open(&space, &logging(Logging::Redo)).map(|_| ()).expect_err("refused")
     };
-    assert!(matches!(answer(0, b"else"), TxError::NotALog { .. }));
+    let other = answer(0, b"else");
+    assert!(matches!(other, TxError::NotALog { .. }));
+    // It sent to 'wattkeep check', which said the same.
+    let text = other.to_string();
+    assert!(text.contains(&format!("{log:#x}")) && text.contains("restore a copy"), "{text}");
     assert!(matches!(answer(8, &[9]), TxError::Newer { version: 9 }));
     assert!(matches!(answer(12, &[9]), TxError::Damaged { .. }), "lanes that its check does not know");
     assert!(matches!(answer(64, &[1; 8]), TxError::Damaged { .. }), "a floor that nobody wrote");

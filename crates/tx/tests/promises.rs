@@ -211,6 +211,20 @@ fn the_call_that_overflows_the_log_is_refused_and_says_how_large_a_log_has_room(
 }
 
 #[test]
+fn a_heap_without_room_for_a_log_is_told_how_much_it_takes() {
+    for few in [0, 4096] {
+        let options = wattkeep_heap::Options { log_area_bytes: few, ..Default::default() };
+        let heap = Arc::new(Heap::create(memory(DomainKind::Battery), &options).expect("room"));
+        let refused = Manager::open(heap, &Options::default()).map(|_| ()).expect_err("no lane");
+        assert!(matches!(refused, TxError::NotALog { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("log_area_bytes of 8192 or more"), "{refused}");
+    }
+    let options = wattkeep_heap::Options { log_area_bytes: 8192, ..Default::default() };
+    let heap = Arc::new(Heap::create(memory(DomainKind::Battery), &options).expect("room"));
+    Manager::open(heap, &Options::default()).expect("it has room");
+}
+
+#[test]
 fn a_transaction_that_no_log_has_room_for_is_told_to_be_split() {
     let error = TxError::TooLarge { part: "words", needed: 1 << 40, room: 64, log_area_bytes: None };
     let text = error.to_string();
