@@ -6,7 +6,7 @@ use wattkeep_heap::HeapError;
 use wattkeep_persist::Refused;
 use wattkeep_tx::TxError;
 
-use crate::kind::Kind;
+use crate::kind::{Kind, OtherFormat};
 
 /// Why an operation on a data structure failed. Inside a transaction: hand it on, so that it aborts.
 #[derive(Debug)]
@@ -66,11 +66,14 @@ impl fmt::Display for Error {
             Self::Space(why) => why.fmt(f),
             Self::WrongKind { place, wanted, found } => match Kind::of_tag(*found) {
                 Some(found) => write!(f, "{place} holds {found}, not {wanted}: open it as what it is"),
-                None => write!(
-                    f,
-                    "{place} holds nothing that this version knows (tag {found:#018x}), where {wanted} was \
-                     expected: run 'wattkeep check', or a newer version"
-                ),
+                None => match OtherFormat::of_tag(*found) {
+                    Some(other) => write!(f, "{place} holds {other}"),
+                    None => write!(
+                        f,
+                        "{place} holds nothing that this version knows (tag {found:#018x}), where {wanted} was \
+                         expected: run 'wattkeep check'"
+                    ),
+                },
             },
             Self::NoRoot { root } => write!(f, "there is no root '{root}': create it in a transaction"),
             Self::Unmade { kind } => {

@@ -23,8 +23,9 @@ use crate::view::{View, WORD};
 /// Where in a header the mark lies: the last word of its first line.
 const AT_MARK: u64 = 7 * WORD;
 
-/// Version of the formats in this crate.
-const VERSION: u8 = 1;
+/// Version of the formats in this crate. Structures of another one are refused, and left alone: 1 had no marks, so
+/// that a check could tell none of them.
+const VERSION: u8 = 2;
 
 /// Which structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,12 +84,38 @@ impl Kind {
 
     /// The kind behind a word, if this version knows it.
     pub fn of_tag(tag: u64) -> Option<Self> {
+        Self::of_any_format(tag).and_then(|(kind, version)| (version == VERSION).then_some(kind))
+    }
+
+    /// The same of any version, and which.
+    fn of_any_format(tag: u64) -> Option<(Self, u8)> {
         let [shape, version, key @ ..] = tag.to_le_bytes();
         let shape = SHAPES.into_iter().find(|known| *known as u8 == shape)?;
-        (version == VERSION).then_some(Self {
-            shape,
-            key: u16::from_le_bytes([key[0], key[1]]),
-            value: (tag >> 32) as u32,
+        let key = u16::from_le_bytes([key[0], key[1]]);
+        (version != 0).then_some((Self { shape, key, value: (tag >> 32) as u32 }, version))
+    }
+}
+
+/// A structure whose format is of another version.
+pub(crate) struct OtherFormat(Kind, u8);
+
+impl OtherFormat {
+    /// The one behind a word, if there is one.
+    pub(crate) fn of_tag(tag: u64) -> Option<Self> {
+        let (kind, version) = Kind::of_any_format(tag)?;
+        (version != VERSION).then_some(Self(kind, version))
+    }
+}
+
+/// What it is, and what to do about it.
+impl fmt::Display for OtherFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(kind, version) = self;
+        write!(f, "{kind} in format {version}, where this version knows format {VERSION}: ")?;
+        f.write_str(if *version > VERSION {
+            "open it with a newer version"
+        } else {
+            "read it with the version that made it, and make it anew with this one"
         })
     }
 }
@@ -116,7 +143,10 @@ mod tests {
             let kind = Kind::new::<[u8; 24], [u64; 5]>(shape);
             assert_eq!(Kind::of_tag(kind.tag()), Some(kind));
             assert_eq!(Kind::of_tag(kind.tag() + 0x100), None, "a newer version is not known");
+            assert_eq!(Kind::of_tag(kind.tag() - 0x100), None, "nor is an older one");
+            assert!(OtherFormat::of_tag(kind.tag()).is_none());
         }
+        assert!(OtherFormat::of_tag(0).is_none());
         assert_eq!(Kind::of_tag(0), None);
         assert_eq!(
             Kind::new::<u64, [u8; 64]>(Shape::HashMap).to_string(),

@@ -15,7 +15,7 @@ use wattkeep_tx::versions::ROOT_TAG;
 
 use crate::check::{Met, Pointers};
 use crate::error::Error;
-use crate::kind::{Kind, Shape};
+use crate::kind::{Kind, OtherFormat, Shape};
 use crate::map::Sizes;
 use crate::view::{View, WORD};
 use crate::{btree, bytes_map, string, table, vector};
@@ -36,6 +36,8 @@ impl Tracer for Structures {
         let kind = Kind::of_tag(root.tag);
         if root.tag == ROOT_TAG {
             // Versioned objects: one object, whose words are looked through as those of any other.
+        } else if let Some(other) = OtherFormat::of_tag(root.tag) {
+            reach.undecided(format!("it leads to {other}"));
         } else if kind.is_none() {
             reach.undecided(format!(
                 "what it leads to is of a type of the program's own (tag {:#x}): let the program call \

@@ -1,6 +1,6 @@
 //! Opening: what is something else, or gone, is said to be so.
 
-use wattkeep_collections::{BTree, BytesMap, Error, HashMap, PString, Structure, Vector};
+use wattkeep_collections::{BTree, BytesMap, Error, HashMap, PString, Structure, Structures, Vector};
 use wattkeep_persist::Ptr;
 
 use crate::support::{End, Pool};
@@ -22,6 +22,48 @@ fn a_root_of_another_type_says_what_it_is() {
         assert!(other.to_string().ends_with("not a string: open it as what it is"), "{other}");
         let none = BytesMap::open_root(&pool.heap, "sessions").expect_err("nothing");
         assert_eq!(none.to_string(), "there is no root 'sessions': create it in a transaction");
+    }
+}
+
+/// The header's last word became a mark, and the version stayed: a check called each older structure damaged.
+#[test]
+fn a_structure_of_another_format_is_refused_by_its_version_and_left_alone() {
+    let cases = [
+        (
+            1,
+            "format 1, where this version knows format 2: read it with the version that made it, and make it anew",
+        ),
+        (3, "format 3, where this version knows format 2: open it with a newer version"),
+    ];
+    for pool in Pool::of_both_logs(POOL) {
+        for (version, says) in cases {
+            let name = format!("accounts {version}");
+            let map = HashMap::<u64, u64>::open_or_create_root(&pool.manager, &name).expect("a map");
+            let (space, at) = (pool.heap.space(), map.ptr().offset() as usize);
+            let tag = space.load(at).expect("a header") & !0xff00 | version << 8;
+            space.store(at, tag).expect("a header");
+            let header: [u64; 8] = space.read(at).expect("a header");
+
+            let place = HashMap::<u64, u64>::open(&pool.heap, map.ptr()).expect_err("another format");
+            assert!(place.to_string().contains(says), "{place}");
+            let made = pool.manager.run(|tx| map.insert(tx, &1, &1)).expect_err("another format");
+            assert!(made.to_string().contains(says), "{made}");
+
+            // Its root was made by the same version.
+            pool.heap.remove_root(&name).expect("a root");
+            let root = pool.heap.create_root(&name, 0, tag).expect("a root");
+            space.store(root.word.offset() as usize, at as u64).expect("a root");
+            let opened =
+                HashMap::<u64, u64>::open_or_create_root(&pool.manager, &name).expect_err("the same");
+            assert!(
+                opened.to_string().starts_with(&format!("root '{name}' holds a hash map of 8-byte keys"))
+            );
+            assert!(opened.to_string().contains(says), "{opened}");
+            assert_eq!(space.read(at), Ok(header), "it was left alone");
+            let report = pool.heap.check(Some(&Structures)).expect("readable");
+            assert!(report.is_clean() && report.leaks.is_none(), "{report}");
+            assert!(report.undecided.iter().any(|undecided| undecided.why.contains(says)), "{report}");
+        }
     }
 }
 
