@@ -246,6 +246,35 @@ impl Heap {
         self.with(move |core, cache| core.publish(cache, lane, tid, allocated, freed))
     }
 
+    /// Claims what a transaction of the lane is about to publish, or to leave as it is: until then nobody else
+    /// can free it, publish it, or give it back.
+    ///
+    /// # Errors
+    /// No such lane, an id out of range or not above the last one, or an object that is not there to publish or
+    /// free: nothing is claimed.
+    pub fn claim(&self, lane: u32, tid: u64, allocated: &[u64], freed: &[u64]) -> Result<(), HeapError> {
+        if lane >= crate::LANES {
+            return Err(HeapError::Transaction { lane, tid });
+        }
+        self.core.claim(lane, tid, allocated, freed)
+    }
+
+    /// What the lane has claimed, and not published, is as it was before.
+    ///
+    /// # Errors
+    /// No such lane.
+    pub fn unclaim(&self, lane: u32) -> Result<(), HeapError> {
+        self.core.unclaim(lane)
+    }
+
+    /// [`Self::publish`], of what transaction `tid` of the lane has claimed.
+    ///
+    /// # Errors
+    /// No such lane, or a store is refused: then the next open tells.
+    pub fn publish_claimed(&self, lane: u32, tid: u64) -> Result<(), HeapError> {
+        self.with(move |core, cache| core.publish_claimed(cache, lane, tid))
+    }
+
     /// The highest transaction that the lane has published; 0: none.
     ///
     /// # Errors

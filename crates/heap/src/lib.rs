@@ -32,6 +32,6 @@ pub use check::Report;
 pub use error::HeapError;
 pub use heap::Heap;
 pub use options::Options;
-pub use publish::LANES;
+pub use publish::{LANES, TID_MAX};
 pub use roots::Root;
 pub use trace::{Reach, Traced, Tracer};

@@ -22,6 +22,9 @@ use crate::record::{LANES_MAX, Record, TID_BITS};
 /// Lanes that transactions may use; the last one is the heap's own.
 pub const LANES: u32 = LANES_MAX - 1;
 
+/// The highest id of a transaction.
+pub const TID_MAX: u64 = (1 << TID_BITS) - 1;
+
 /// The heap's own lane.
 pub(crate) const OWN_LANE: u32 = LANES;
 
@@ -49,6 +52,7 @@ struct Group {
 }
 
 struct Freed {
+    at: u64,
     slot: SlotAt,
     position: Position,
     /// Of a large chunk's pages.
@@ -105,41 +109,82 @@ impl Core {
         allocated: &[u64],
         freed: &[u64],
     ) -> Result<(), HeapError> {
-        if tid == 0 || tid >> TID_BITS != 0 {
+        if (1..=state.published).contains(&tid) && !state.poisoned {
+            return Ok(());
+        }
+        self.claim_in(state, lane, tid, allocated, freed)?;
+        self.publish_claimed_in(cache, state, lane, tid)
+    }
+
+    /// See [`crate::Heap::claim`].
+    pub(crate) fn claim(
+        &self,
+        lane: u32,
+        tid: u64,
+        allocated: &[u64],
+        freed: &[u64],
+    ) -> Result<(), HeapError> {
+        let mut state = self.lane(lane)?;
+        self.claim_in(&mut state, lane, tid, allocated, freed)
+    }
+
+    fn claim_in(
+        &self,
+        state: &mut Lane,
+        lane: u32,
+        tid: u64,
+        allocated: &[u64],
+        freed: &[u64],
+    ) -> Result<(), HeapError> {
+        if tid <= state.published || tid > TID_MAX {
             return Err(HeapError::Transaction { lane, tid });
         }
         if state.poisoned {
             return Err(HeapError::LanePoisoned { lane });
         }
-        if tid <= state.published {
-            return Ok(());
-        }
+        state.group.clear();
+        self.gather(&mut state.group, allocated, freed).inspect_err(|_| self.ungather(&mut state.group))
+    }
+
+    /// See [`crate::Heap::unclaim`].
+    pub(crate) fn unclaim(&self, lane: u32) -> Result<(), HeapError> {
+        self.ungather(&mut self.lane(lane)?.group);
+        Ok(())
+    }
+
+    /// See [`crate::Heap::publish_claimed`].
+    pub(crate) fn publish_claimed(&self, cache: &mut Cache, lane: u32, tid: u64) -> Result<(), HeapError> {
+        let mut state = self.lane(lane)?;
+        self.publish_claimed_in(cache, &mut state, lane, tid)
+    }
+
+    fn publish_claimed_in(
+        &self,
+        cache: &mut Cache,
+        state: &mut Lane,
+        lane: u32,
+        tid: u64,
+    ) -> Result<(), HeapError> {
         let group = &mut state.group;
-        group.clear();
-        let written = self.gather(group, allocated, freed).and_then(|()| {
-            let mut held = Vec::new();
-            let written = self.write_group(cache, &mut held, lane, tid, group);
-            if written.is_err() {
-                // What stands in these segments must not be moved: the next open tells what counts.
-                state.poisoned = true;
-                cache.segment = None;
-                return written;
-            }
-            for segment in held {
-                // The group counts. A segment that cannot be read stays as it is until the next open tells.
-                let _ = self.log.give_back(&self.chunks, segment);
-            }
-            Ok(())
-        });
-        if let Err(error) = written {
+        let mut held = Vec::new();
+        if let Err(error) = self.write_group(cache, &mut held, lane, tid, group) {
+            // What stands in these segments must not be moved: the next open tells what counts.
+            state.poisoned = true;
+            cache.segment = None;
             self.ungather(group);
             return Err(error);
         }
+        for segment in held {
+            // The group counts. A segment that cannot be read stays as it is until the next open tells.
+            let _ = self.log.give_back(&self.chunks, segment);
+        }
         state.published = tid;
         self.settle(group);
-        if !freed.is_empty() {
-            state.unretired.push_back((tid, freed.to_vec()));
+        if !group.freed.is_empty() {
+            let freed = group.freed.iter().map(|freed| freed.at).collect();
+            state.unretired.push_back((tid, freed));
         }
+        group.clear();
         if mutant::planted("freed-before-retired") {
             self.retire_in(cache, state, tid)?;
         }
@@ -171,7 +216,7 @@ impl Core {
             }
             let position = self.hold(place, at)?;
             let run = (place.class == LARGE).then(|| self.hold_run(place));
-            group.freed.push(Freed { slot: place.slot_at(), position, run });
+            group.freed.push(Freed { at, slot: place.slot_at(), position, run });
             group.records.push(self.log.exclusion(position));
             group.records.extend(run.map(|run| self.log.exclusion(run)));
         }
@@ -199,13 +244,14 @@ impl Core {
         }
     }
 
-    fn ungather(&self, group: &Group) {
+    fn ungather(&self, group: &mut Group) {
         for slot in &group.allocated {
             self.chunks.slot(*slot).store(RESERVED, Ordering::Release);
         }
         for freed in &group.freed {
             self.chunks.slot(freed.slot).store(freed.position.0, Ordering::Release);
         }
+        group.clear();
     }
 
     /// Writes the records, makes them durable, and then the word that makes them count. Segments that are full of

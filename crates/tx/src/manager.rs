@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use wattkeep_heap::{Heap, LANES};
+use wattkeep_heap::{Heap, LANES, TID_MAX};
 use wattkeep_persist::{LINE, Space, bytemuck};
 
 use crate::error::TxError;
@@ -15,7 +15,7 @@ use crate::layout::{Layout, Most, Part};
 use crate::logged::Logged;
 use crate::options::{Logging, Options};
 use crate::pool::Pool;
-use crate::record::{Header, MAGIC, Mark, TID_MAX, VERSION};
+use crate::record::{Header, MAGIC, Mark, VERSION};
 use crate::recover::{self, Log, Recovered};
 use crate::redo::set_floor;
 use crate::tx::Tx;

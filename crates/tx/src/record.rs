@@ -218,7 +218,7 @@ impl Header {
     }
 }
 
-/// Bits of a TID: at ten million transactions a second they last seven years.
+/// Bits of a TID.
 const TID_BITS: u32 = 51;
 /// The highest TID.
 pub(crate) const TID_MAX: u64 = (1 << TID_BITS) - 1;

@@ -113,7 +113,8 @@ impl Manager {
         }
     }
 
-    /// Everything up to the durable slot.
+    /// Everything up to the durable slot. What the heap would refuse is refused here: behind the slot it is too
+    /// late.
     fn log(&self, lane: &mut Lane, work: &mut Work) -> Result<Slot, TxError> {
         let space = &*self.space;
         let (before, tid) = (lane.used(), self.next_tid()?);
@@ -122,9 +123,17 @@ impl Manager {
             lane.record(run.kind(), tid, run.home, &work.lines.bytes()[run.bytes.clone()]);
         }
         lane.append_records(space)?;
-        work.scratch.allocated.clear();
-        work.scratch.allocated.extend(work.fresh.objects());
+        work.list_allocated();
         lane.append_list(space, &work.scratch.allocated, &work.freed)?;
+        if work.listed() > 0 {
+            self.heap.claim(lane.number, tid, &work.scratch.allocated, &work.freed)?;
+        }
+        self.decide(lane, work, &before, tid).inspect_err(|_| self.unclaim(lane, work))
+    }
+
+    /// From the records to the durable slot.
+    fn decide(&self, lane: &mut Lane, work: &Work, before: &Bytes, tid: u64) -> Result<Slot, TxError> {
+        let space = &*self.space;
         let mut flags = match space.domain() {
             Domain::Battery | Domain::Eadr => ORDERED,
             Domain::Adr(..) | Domain::File => 0,
@@ -136,8 +145,8 @@ impl Manager {
             space.fence();
             flags |= SEALED;
         }
-        let slot = lane.slot(tid, flags, &before, (work.fresh.len(), work.freed.len()));
-        self.decided(commit(space, lane, &slot, &before).map_err(TxError::from))?;
+        let slot = lane.slot(tid, flags, before, (work.fresh.len(), work.freed.len()));
+        self.decided(commit(space, lane, &slot, before).map_err(TxError::from))?;
         if late {
             work.versions.mark()?;
         }
@@ -147,10 +156,18 @@ impl Manager {
     /// The committed values go home, and the heap learns what is allocated.
     fn apply(&self, lane: &Lane, work: &Work, tid: u64) -> Result<(), TxError> {
         apply(&self.space, &work.lines, &work.scratch.runs)?;
-        if !work.scratch.allocated.is_empty() || !work.freed.is_empty() {
-            self.heap.publish(lane.number, tid, &work.scratch.allocated, &work.freed)?;
+        if work.listed() > 0 {
+            self.heap.publish_claimed(lane.number, tid)?;
         }
         Ok(())
+    }
+
+    /// A commit failed: the heap's objects are as before it, unless the log has decided.
+    pub(crate) fn unclaim(&self, lane: &Lane, work: &Work) {
+        if work.listed() > 0 && self.check_poison().is_ok() {
+            // A lane that does not exist has claimed nothing.
+            let _ = self.heap.unclaim(lane.number);
+        }
     }
 
     /// Empties the log: all that is committed is durable at home.

@@ -12,7 +12,7 @@
 use wattkeep_persist::{LINE, mutant};
 
 use crate::error::TxError;
-use crate::lane::put;
+use crate::lane::{Lane, put};
 use crate::lines::Tally;
 use crate::manager::Manager;
 use crate::record::{Kind, ORDINAL_MAX, with_ordinal};
@@ -75,10 +75,33 @@ impl Manager {
 
     /// Commits what `work` stored. An error before the mark leaves the transaction open.
     pub(crate) fn commit_undo(&self, work: &mut Work) -> Result<(), TxError> {
-        let space = &*self.space;
         self.open_lane(work)?;
-        let Open { lane, tid } = work.open.as_mut().expect("opened above");
-        let tid = *tid;
+        work.list_allocated();
+        let Open { mut lane, tid } = work.open.take().expect("opened above");
+        let committed = self.commit_in(&mut lane, tid, work);
+        work.open = Some(Open { lane, tid });
+        committed?;
+        self.close_lane(work);
+        Ok(())
+    }
+
+    fn commit_in(&self, lane: &mut Lane, tid: u64, work: &Work) -> Result<(), TxError> {
+        let listed = work.listed() > 0;
+        if listed {
+            // What the heap would refuse is refused here: behind the mark it is too late.
+            self.heap.claim(lane.number, tid, &work.scratch.allocated, &work.freed)?;
+        }
+        self.mark(lane, tid, work).inspect_err(|_| self.unclaim(lane, work))?;
+        if listed {
+            self.decided(self.heap.publish_claimed(lane.number, tid).map_err(TxError::from))?;
+            self.decided(self.heap.retire(lane.number, tid).map_err(TxError::from))?;
+        }
+        Ok(())
+    }
+
+    /// Everything up to the durable mark.
+    fn mark(&self, lane: &mut Lane, tid: u64, work: &Work) -> Result<(), TxError> {
+        let space = &*self.space;
         if !mutant::planted("tx-done-before-homes") {
             work.lines.offsets().try_for_each(|offset| space.flush(offset, LINE))?;
         }
@@ -87,12 +110,9 @@ impl Manager {
         if !late {
             work.versions.mark()?;
         }
-        let allocated = &mut work.scratch.allocated;
-        allocated.clear();
-        allocated.extend(work.fresh.objects());
-        let listed = !allocated.is_empty() || !work.freed.is_empty();
+        let listed = work.listed() > 0;
         if listed {
-            let before = lane.used();
+            let (before, allocated) = (lane.used(), &work.scratch.allocated);
             lane.append_list(space, allocated, &work.freed)?;
             // The records are no part of this slot: they are finished when it counts.
             let slot = lane.slot_of_list(tid, &before, (allocated.len(), work.freed.len()));
@@ -104,12 +124,6 @@ impl Manager {
         if late {
             work.versions.mark()?;
         }
-        if listed {
-            let published = self.heap.publish(lane.number, tid, allocated, &work.freed);
-            self.decided(published.map_err(TxError::from))?;
-            self.decided(self.heap.retire(lane.number, tid).map_err(TxError::from))?;
-        }
-        self.close_lane(work);
         Ok(())
     }
 

@@ -92,6 +92,12 @@ impl Work {
         self.fresh.len() + self.freed.len()
     }
 
+    /// Lists what it allocated, for the log and the heap.
+    pub(crate) fn list_allocated(&mut self) {
+        self.scratch.allocated.clear();
+        self.scratch.allocated.extend(self.fresh.objects());
+    }
+
     /// Nothing was changed.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {

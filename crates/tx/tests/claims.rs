@@ -1,0 +1,109 @@
+//! What a transaction frees is claimed before the commit is decided: whoever was quicker has it, and the
+//! transaction is refused as a whole.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{BOTH, Ground, heap_options, logging, memory};
+use wattkeep_heap::{Heap, HeapError};
+use wattkeep_persist::{DomainKind, Ptr, Space};
+use wattkeep_tx::{Logging, Manager, Options, TxError};
+
+fn ground(mode: Logging, guard: bool) -> Ground {
+    let options = wattkeep_heap::Options { guard, ..heap_options() };
+    let heap = Heap::create(memory(DomainKind::Battery), &options).expect("room");
+    Ground::on(heap, &logging(mode)).expect("made")
+}
+
+/// What another program finds, that opens the heap as it is now.
+fn found(space: &Space, mode: Logging) -> Ground {
+    let mut bytes = vec![0; space.len()];
+    space.read_bytes(0, &mut bytes).expect("all of it");
+    let copy = memory(DomainKind::Battery);
+    copy.write_bytes(0, &bytes).expect("as long");
+    Ground::open(&copy, &logging(mode)).expect("the log names nothing that the heap refuses")
+}
+
+/// The commit was decided before the heap was asked. So the manager was poisoned, and no later one could open the
+/// heap: each was told that a record was damaged.
+#[test]
+fn an_object_that_was_freed_meanwhile_is_the_end_of_the_transaction_not_of_the_heap() {
+    type Meanwhile = fn(&Ground, u64) -> Result<(), TxError>;
+    let others: [Meanwhile; 3] = [
+        |ground, at| Ok(ground.manager.heap().free(at)?),
+        |ground, at| Ok(ground.manager.heap().resize(at, 5000).map(|_| ())?),
+        |ground, at| {
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| ground.manager.run(|tx| tx.free(Ptr::<u8>::at(at))));
+                other.join().expect("it does not panic")
+            })
+        },
+    ];
+    for (mode, other) in BOTH.into_iter().flat_map(|mode| others.map(|other| (mode, other))) {
+        let ground = ground(mode, false);
+        let heap = ground.manager.heap();
+        let [mine, lost] = [heap.alloc(64), heap.alloc(64)].map(|at| at.expect("room"));
+        let mut tx = ground.manager.begin().expect("begun");
+        let fresh = tx.alloc_bytes(64).expect("room");
+        for (index, at) in [mine, lost].into_iter().enumerate() {
+            tx.write_word(ground.word(index as u64), at).expect("stored");
+            tx.free(Ptr::<u8>::at(at)).expect("it is there");
+        }
+        other(&ground, lost).expect("it has not committed");
+        let refused = tx.commit();
+        assert!(
+            matches!(refused, Err(TxError::Heap(HeapError::DoubleFree { at })) if at == lost),
+            "{refused:?}"
+        );
+        assert_eq!((ground.read(0), ground.read(1)), (0, 0), "{mode:?}");
+        assert!(heap.is_allocated(mine) && !heap.is_allocated(fresh.offset()), "{mode:?}");
+        ground.manager.run(|tx| tx.free(Ptr::<u8>::at(mine))).expect("the other one is as before");
+        ground.manager.run(|tx| tx.write_word(ground.word(2), 7)).expect("nothing is poisoned");
+        let found = found(ground.space(), mode);
+        assert_eq!((found.read(0), found.read(2)), (0, 7), "{mode:?}");
+        assert!(!found.manager.heap().is_allocated(mine), "{mode:?}");
+        let report = found.manager.heap().check(None).expect("read");
+        assert!(report.is_clean(), "{mode:?}: {report}");
+    }
+}
+
+/// The same for an object behind whose end somebody had written.
+#[test]
+fn an_object_whose_guard_is_overwritten_is_not_freed_and_the_heap_opens() {
+    for mode in BOTH {
+        let ground = ground(mode, true);
+        let at = ground.manager.heap().alloc(64).expect("room");
+        ground.space().write_bytes(at as usize + 60, &[0xEE; 16]).expect("inside");
+        let refused = ground.manager.run(|tx| {
+            tx.write_word(ground.word(0), 1)?;
+            tx.free(Ptr::<u8>::at(at))
+        });
+        assert!(matches!(refused, Err(TxError::Heap(HeapError::Overrun { .. }))), "{mode:?}: {refused:?}");
+        assert!(ground.manager.heap().is_allocated(at) && ground.read(0) == 0, "{mode:?}");
+        ground.manager.run(|tx| tx.write_word(ground.word(2), 7)).expect("nothing is poisoned");
+        assert_eq!(found(ground.space(), mode).read(2), 7, "{mode:?}");
+    }
+}
+
+#[test]
+fn what_is_claimed_is_nobody_elses_until_it_is_given_up_or_published() {
+    let heap = Arc::new(Heap::create(memory(DomainKind::Battery), &heap_options()).expect("room"));
+    let (object, reserved) = (heap.alloc(64).expect("room"), heap.reserve(64).expect("room"));
+    heap.claim(3, 1, &[reserved], &[object]).expect("they are there");
+    assert_eq!(heap.free(object), Err(HeapError::DoubleFree { at: object }));
+    assert!(heap.claim(4, 1, &[], &[object]).is_err() && heap.cancel(reserved).is_err());
+    heap.unclaim(3).expect("a lane");
+    heap.unclaim(3).expect("there is nothing any more");
+    assert!(heap.is_allocated(object) && !heap.is_allocated(reserved));
+    heap.claim(4, 1, &[reserved], &[object]).expect("they are as before");
+    heap.publish_claimed(4, 1).expect("claimed");
+    heap.unclaim(4).expect("there is nothing any more");
+    assert!(!heap.is_allocated(object) && heap.is_allocated(reserved));
+    assert_eq!(heap.published(4), Ok(1));
+    for tid in [0, 1, wattkeep_heap::TID_MAX + 1] {
+        assert!(matches!(heap.claim(4, tid, &[], &[reserved]), Err(HeapError::Transaction { .. })), "{tid}");
+    }
+    heap.free(reserved).expect("nobody has it");
+    Manager::open(heap, &Options::default()).expect("a log of its own");
+}
