@@ -151,7 +151,7 @@ fn a_heap_a_log_or_a_structure_from_a_newer_version() {
         let newer = changed(&pool, map.ptr().offset(), |word| word + 0x100);
         let heap = Arc::new(Heap::open(newer).expect("a heap"));
         let refused = HashMap::<u64, u64>::open_root(&heap, "map").expect_err("newer");
-        assert_clear(&refused, "or a newer version");
+        assert_clear(&refused, "with a newer version");
         assert_intact(pool, map);
     }
 }
