@@ -60,6 +60,7 @@ impl Kind {
     }
 
     /// The word that stands for it.
+    #[inline]
     pub const fn tag(self) -> u64 {
         self.shape as u64 | (VERSION as u64) << 8 | (self.key as u64) << 16 | (self.value as u64) << 32
     }

@@ -73,18 +73,20 @@ impl Place {
     }
 
     /// The header, whose first word is the tag: a structure that is gone is an error.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn header<H: Pod>(&self, view: &impl View) -> Result<H, Error> {
         let header: H = view.value(self.at)?;
-        let found = bytes_of(&header).first_chunk().map(|tag| u64::from_ne_bytes(*tag));
-        if self.unmade.as_ref().is_some_and(|unmade| unmade.load(Ordering::Relaxed)) {
-            return Err(Error::Unmade { kind: self.kind });
+        let found = bytes_of(&header).first_chunk().map_or(0, |tag| u64::from_ne_bytes(*tag));
+        let unmade = self.unmade.as_ref().is_some_and(|unmade| unmade.load(Ordering::Relaxed));
+        if found == self.kind.tag() && !unmade { Ok(header) } else { Err(self.gone(found, unmade)) }
+    }
+
+    #[cold]
+    fn gone(&self, found: u64, unmade: bool) -> Error {
+        if unmade {
+            return Error::Unmade { kind: self.kind };
         }
-        if found == Some(self.kind.tag()) {
-            return Ok(header);
-        }
-        let place = format!("offset {:#x}", self.at);
-        Err(Error::WrongKind { place, wanted: self.kind, found: found.unwrap_or(0) })
+        Error::WrongKind { place: format!("offset {:#x}", self.at), wanted: self.kind, found }
     }
 
     /// Reads what was committed last; see [`Latch::read`].

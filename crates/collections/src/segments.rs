@@ -43,6 +43,7 @@ impl Segments {
     }
 
     /// First index of a segment.
+    #[inline]
     fn first_of(self, segment: u64) -> u64 {
         if segment == 0 { 0 } else { 1 << (u64::from(self.first_bits) + segment - 1) }
     }
@@ -53,7 +54,7 @@ impl Segments {
     }
 
     /// Where item `index` lies.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn item(self, view: &impl View, directory: u64, index: u64) -> Result<u64, Error> {
         let (segment, first) = self.segment_of(index);
         if segment >= SEGMENTS as u64 {

@@ -142,11 +142,13 @@ impl<E> Clone for Table<E> {
 }
 
 /// Hash of some bytes: XXH3-64, the same on every platform, keyed by the table's seed.
+#[inline]
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, bytes)
 }
 
 /// The bucket of a hash: its low bits, one bit more for buckets that were split in this round.
+#[inline]
 fn bucket_of(hash: u64, buckets: u64) -> u64 {
     let half = 1 << buckets.ilog2();
     let wide = hash & (2 * half - 1);
@@ -176,7 +178,7 @@ enum Search {
 
 impl Header {
     /// Refuses what no table writes, so that arithmetic on it cannot go wrong.
-    #[inline]
+    #[inline(always)]
     fn sound(self, at: u64) -> Result<Self, Error> {
         let most = 1 << PLACE_BITS;
         if self.buckets >= BUCKETS_MIN && self.buckets < most && self.entries < most {
@@ -209,7 +211,7 @@ impl<E: Entries> Table<E> {
         &self.place
     }
 
-    #[inline]
+    #[inline(always)]
     fn header(&self, view: &impl View) -> Result<Header, Error> {
         self.place.header::<Header>(view)?.sound(self.place.at())
     }
