@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use wattkeep_persist::{LINE, Refused, Space, bytemuck, mutant};
+use wattkeep_persist::{LINE, Refused, Space, WORD, Window, bytemuck, mutant};
 
 use crate::layout::{LaneLayout, Layout, Part};
 use crate::logged::LaneCounters;
@@ -56,7 +56,7 @@ impl Bytes {
 #[derive(Debug, Default)]
 struct Buffers {
     word_records: Vec<WordRecord>,
-    words: Vec<u8>,
+    words: Vec<[u8; WORD]>,
     object_records: Vec<ObjectRecord>,
     objects: Vec<u8>,
     list: Vec<u64>,
@@ -151,10 +151,12 @@ impl Lane {
         let buffers = &mut self.buffers;
         match kind {
             Kind::Word => {
-                let place = self.used.of(Part::Words) + buffers.words.len();
-                let (record, hash) = Record::of(tid, place as u32, home, data);
+                // Of a length that is known from here on.
+                let word: &[u8; WORD] = data.try_into().expect("a word's record is of a word");
+                let place = self.used.of(Part::Words) + buffers.words.len() * WORD;
+                let (record, hash) = Record::of(tid, place as u32, home, word);
                 buffers.word_records.push(record.to_word());
-                buffers.words.extend_from_slice(data);
+                buffers.words.push(*word);
                 self.word_digest = mix([self.word_digest, hash]);
             }
             Kind::Object => {
@@ -174,7 +176,7 @@ impl Lane {
         let (used, place) = (&mut self.used, &self.place);
         if !word_records.is_empty() {
             self.logged.words(word_records.len());
-            append(space, place, used, Part::Words, words)?;
+            append(space, place, used, Part::Words, words.as_flattened())?;
             append(space, place, used, Part::WordRecords, bytemuck::cast_slice(word_records))?;
             word_records.clear();
             words.clear();
@@ -255,21 +257,40 @@ impl Lane {
         buffers.list.clear();
     }
 
+    /// Announces stores to the next slot and to the one behind it, where its witness lies.
+    #[inline]
+    pub(crate) fn announce_slot<'s>(&self, space: &'s Space) -> Result<Window<'s>, Refused> {
+        space.window(self.place.start(Part::Slots) + self.used.of(Part::Slots), 2 * size_of::<Slot>())
+    }
+
     /// Stores the slot behind the others, and begins to write it back.
-    pub(crate) fn append_slot(&mut self, space: &Space, slot: &Slot) -> Result<(), Refused> {
+    #[inline]
+    pub(crate) fn append_slot(
+        &mut self,
+        space: &Space,
+        window: &Window<'_>,
+        slot: &Slot,
+    ) -> Result<(), Refused> {
         self.logged.slot();
-        append(space, &self.place, &mut self.used, Part::Slots, bytemuck::bytes_of(slot))
+        let at = self.place.start(Part::Slots) + self.used.of(Part::Slots);
+        window.write_bytes(at, bytemuck::bytes_of(slot))?;
+        self.used.add(Part::Slots, size_of::<Slot>());
+        space.flush(at, size_of::<Slot>())
     }
 
     /// Says of the slot of `tid`, which was appended behind `before`, that it is durable. Nobody waits for this
     /// word: a slot that counts without it is as good, but one that does not count with it is damaged.
     #[inline]
-    pub(crate) fn bear_witness(&mut self, space: &Space, before: &Bytes, tid: u64) -> Result<(), Refused> {
+    pub(crate) fn bear_witness(
+        &mut self,
+        window: &Window<'_>,
+        before: &Bytes,
+        tid: u64,
+    ) -> Result<(), Refused> {
         let number = before.of(Part::Slots) / size_of::<Slot>();
         let witness = Slot::witness(self.number, number, self.behind);
         self.behind = tid;
-        let at = self.place.witness_at(number);
-        if space.store_if_plain(at, witness) { Ok(()) } else { space.store(at, witness) }
+        window.store(self.place.witness_at(number), witness)
     }
 
     /// Takes back what was appended behind `before`.
@@ -301,7 +322,7 @@ fn append(
     let at = place.start(part) + used.of(part);
     put(space, at, bytes)?;
     used.add(part, bytes.len());
-    if part != Part::Slots && mutant::planted("tx-records-never-flushed") {
+    if mutant::planted("tx-records-never-flushed") {
         return Ok(());
     }
     space.flush(at, bytes.len())

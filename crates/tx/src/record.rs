@@ -70,6 +70,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// A record of `data` that lies at `place`, and its hash for the transaction's digest.
+    #[inline(always)]
     pub(crate) fn of(tid: u64, place: u32, home: u64, data: &[u8]) -> (Self, u64) {
         let bytes = data.len() as u32;
         let hash = mix([tid, u64::from(place), home, u64::from(bytes), XxHash3_64::oneshot(data)]);

@@ -203,15 +203,16 @@ impl Manager {
 /// Appends the slot: from its fence on the transaction has committed.
 #[inline]
 fn commit(space: &Space, lane: &mut Lane, slot: &Slot, before: &Bytes) -> Result<(), Refused> {
+    let window = lane.announce_slot(space)?;
     let too_early = mutant::planted("tx-witness-before-its-slot");
     if too_early {
-        lane.bear_witness(space, before, slot.tid)?;
+        lane.bear_witness(&window, before, slot.tid)?;
     }
-    lane.append_slot(space, slot)?;
+    lane.append_slot(space, &window, slot)?;
     if !mutant::planted("tx-commit-without-fence") {
         space.fence();
     }
-    if too_early { Ok(()) } else { lane.bear_witness(space, before, slot.tid) }
+    if too_early { Ok(()) } else { lane.bear_witness(&window, before, slot.tid) }
 }
 
 /// Everything up to `tid` is at home: the log behind it is empty.

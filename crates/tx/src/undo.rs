@@ -116,7 +116,7 @@ impl Manager {
             lane.append_list(space, allocated, &work.freed)?;
             // The records are no part of this slot: they are finished when it counts.
             let slot = lane.slot_of_list(tid, &before, (allocated.len(), work.freed.len()));
-            lane.append_slot(space, &slot)?;
+            lane.append_slot(space, &lane.announce_slot(space)?, &slot)?;
         }
         space.fence();
         self.decided(lane.mark_done(space, tid, listed).map_err(TxError::from))?;
