@@ -8,7 +8,7 @@
 //! 1. A published entry's `Tracked` is alive until its region was withdrawn and unmapped; a thread
 //!    that accesses a region while another one closes it breaks the contract of the region's owner.
 //! 2. The handler is installed once per signal and never removed: others may have chained to it.
-//! 3. What runs after a fork touches atomics alone.
+//! 3. What runs after a fork touches atomics, and maps memory.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -48,6 +48,12 @@ static PREVIOUS_SEGV: OnceLock<Previous> = OnceLock::new();
 /// Sends faults of `start..start + len` to `tracked`. Returns the entry, for [`withdraw`].
 pub fn publish(start: usize, len: usize, tracked: *mut Tracked) -> io::Result<usize> {
     let _one_at_a_time = PUBLISHING.lock().map_err(|_| io::Error::other("a publisher panicked"))?;
+    static FORKS: OnceLock<()> = OnceLock::new();
+    if FORKS.get().is_none() {
+        // SAFETY: 3: atomics and system calls only.
+        unsafe { signal::after_fork_in_child(leave_regions) }?;
+        let _ = FORKS.set(());
+    }
     let Some(free) = REGIONS.iter().position(|entry| entry.end.load(Ordering::SeqCst) == 0) else {
         return Err(io::Error::other(format!("this process maps {ENTRIES} regions already: close one")));
     };
@@ -115,19 +121,20 @@ pub fn install(signal: FaultSignal) -> io::Result<()> {
             "another handler replaced ours for {signal:?}: let it chain, or open the region after it is installed"
         )));
     }
-    static FORKS: OnceLock<()> = OnceLock::new();
-    if FORKS.set(()).is_ok() {
-        // SAFETY: 3: atomics only.
-        unsafe { signal::after_fork_in_child(forget_regions) }?;
-    }
     // SAFETY: 2: `on_fault` keeps to async-signal-safe calls.
     let previous = unsafe { signal::install(signal, on_fault) }?;
     slot.set(previous).map_err(|_| io::Error::other("the fault handler was installed twice"))
 }
 
-/// A forked child has none of the regions, but shares their words: it must not touch them.
-unsafe extern "C" fn forget_regions() {
-    (0..ENTRIES).for_each(withdraw);
+/// A forked child has none of the regions. It may have handles to them, and announcements that its parent made.
+unsafe extern "C" fn leave_regions() {
+    for entry in &REGIONS {
+        // SAFETY: 1: nobody withdraws it any more.
+        if let Some(tracked) = unsafe { entry.tracked.load(Ordering::SeqCst).as_ref() } {
+            tracked.part_from_parent();
+        }
+        entry.clear();
+    }
 }
 
 /// Makes room on the stack for the reports of the checking mode.

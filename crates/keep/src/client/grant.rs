@@ -105,6 +105,13 @@ impl Tracked {
         self.tracking
     }
 
+    /// In a forked child: what it does to the region from now on, it does to words of its own. Its parent's stay
+    /// what they are.
+    pub(super) fn part_from_parent(&self) {
+        self.words.part_from_parent();
+        self.shared.control.part_from_parent();
+    }
+
     /// The guard of the region's pages.
     pub fn guard(&self) -> &Guard {
         &self.guard

@@ -249,6 +249,7 @@ impl Region {
 
     #[cold]
     fn after_blocked(&self, blocked: Unpinned, pages: u32) -> Result<(), SessionError> {
+        self.session.refuse_child()?;
         match blocked {
             Unpinned::Failed(outcome) => Err(SessionError::Refused(format!(
                 "a page of region '{}' cannot be handed out ({outcome:?}): run 'wattkeep check' on the store",
@@ -290,6 +291,7 @@ impl Region {
     /// Makes sure that `len` bytes at `offset` are in memory, so that a system call can read them while
     /// a restore runs in fault modes `signal` and `mprotect` (it would get EFAULT).
     pub fn will_read(&self, offset: usize, len: usize) -> Result<(), SessionError> {
+        self.session.refuse_child()?;
         let (first, end) = self.pages_of(offset, len);
         for page in first..end {
             if self.tracked().resolve(page, false) != Outcome::Resolved {

@@ -249,17 +249,23 @@ impl Session {
         }
     }
 
+    /// Refuses whoever is a forked child of the process that opened the store.
+    pub(super) fn refuse_child(&self) -> Result<(), SessionError> {
+        if std::process::id() == self.owner_pid {
+            return Ok(());
+        }
+        Err(SessionError::Refused(format!(
+            "the store was opened by process {}: a forked child opens a store of its own",
+            self.owner_pid
+        )))
+    }
+
     pub(super) fn ask(
         &self,
         request: &Request,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), SessionError> {
-        if std::process::id() != self.owner_pid {
-            return Err(SessionError::Refused(format!(
-                "the store was opened by process {}: a forked child opens a store of its own",
-                self.owner_pid
-            )));
-        }
+        self.refuse_child()?;
         let socket = self.socket.lock().map_err(|_| SessionError::KeeperGone)?;
         ask(socket.as_fd(), request, fds)
     }

@@ -50,6 +50,9 @@ impl Control {
     pub fn map(memory: impl AsFd) -> io::Result<Self> {
         BLOCKS.with(|blocks| find(blocks, memory)).map(Self)
     }
+
+    /// Models do not fork.
+    pub fn part_from_parent(&self) {}
 }
 
 impl std::ops::Deref for Control {
@@ -76,6 +79,9 @@ impl Words {
     pub fn map(memory: impl AsFd, _pages: u32) -> io::Result<Self> {
         WORDS.with(|made| find(made, memory)).map(Self)
     }
+
+    /// Models do not fork.
+    pub fn part_from_parent(&self) {}
 
     /// The word of a page of the reserve.
     pub fn of(&self, page: u32) -> &PageWord {

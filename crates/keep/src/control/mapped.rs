@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use wattkeep_sys::map::{Access, Mapping};
 use wattkeep_sys::memfd;
 
-use super::block::{ControlBlock, MAGIC, VERSION};
+use super::block::{ControlBlock, Freeze, MAGIC, VERSION};
 use super::page_word::PageWord;
 
 /// A mapped control block.
@@ -42,6 +42,7 @@ impl Control {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "control block too short"));
         }
         let control = Self(Arc::new(Mapping::anywhere(&memory, Self::len(), Access::ReadWrite)?));
+        control.0.hide_from_children()?;
         let found = (control.magic.load(Ordering::SeqCst), control.version.load(Ordering::SeqCst));
         if found != (MAGIC, VERSION) {
             return Err(io::Error::new(
@@ -50,6 +51,14 @@ impl Control {
             ));
         }
         Ok(control)
+    }
+
+    /// In a forked child: a block of its own, by which no store is granted. Fit for a signal handler.
+    pub fn part_from_parent(&self) {
+        // Once for all regions of a session. Where it fails the child has none, and dies of SIGSEGV there.
+        if self.0.put_zeros_in_child().is_ok() {
+            self.set_freeze(Freeze::Closed);
+        }
     }
 
     fn len() -> usize {
@@ -89,7 +98,15 @@ impl Words {
         if rustix::fs::fstat(&memory)?.st_size < len as i64 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "page words too short"));
         }
-        Ok(Self { mapping: Arc::new(Mapping::anywhere(&memory, len, Access::ReadWrite)?), pages })
+        let mapping = Mapping::anywhere(&memory, len, Access::ReadWrite)?;
+        mapping.hide_from_children()?;
+        Ok(Self { mapping: Arc::new(mapping), pages })
+    }
+
+    /// In a forked child: words of its own, all fresh. Fit for a signal handler.
+    pub fn part_from_parent(&self) {
+        // Where it fails the child has none, and dies of SIGSEGV there.
+        let _ = self.mapping.put_zeros_in_child();
     }
 
     /// The word of a page of the reserve.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use wattkeep::{FaultMode, PAGE_SIZE, Region, RegionOptions, Store};
+use wattkeep_persist::Backing;
 
 use crate::trials::lab::{LIMIT, within};
 use crate::trials::raw;
@@ -249,6 +250,26 @@ pub(super) fn forked_child_stores_to_closed(ground: &Ground) -> String {
 pub(super) fn forked_child_asks(ground: &Ground) -> String {
     let refused = || u8::from(ground.store.checkpoint().is_err() && ground.store.status().is_err());
     match raw::fork_and(refused) {
+        Ok(1) if ground.store.checkpoint().is_ok() => "refused; the parent goes on".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A child ends an announcement that its parent made, and makes one: the parent's page would be pinned by nobody,
+/// or for ever.
+pub(super) fn forked_child_announces(ground: &Ground) -> String {
+    let (region, at) = (&ground.region, OPEN * PAGE_SIZE);
+    if let Err(error) = region.begin_write(at, PAGE_SIZE) {
+        return error.to_string();
+    }
+    let announce = || {
+        region.end_write(at, PAGE_SIZE);
+        u8::from(region.begin_write(at, PAGE_SIZE).is_err() && region.will_read(at, PAGE_SIZE).is_err())
+    };
+    let ended = raw::fork_and(announce);
+    region.end_write(at, PAGE_SIZE);
+    match ended {
+        // A checkpoint waits for announced stores.
         Ok(1) if ground.store.checkpoint().is_ok() => "refused; the parent goes on".to_owned(),
         other => format!("{other:?}"),
     }

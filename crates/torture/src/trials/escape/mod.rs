@@ -80,6 +80,11 @@ const CASES: &[Case] = &[
     ),
     always("a write through /proc/self/mem", cases::through_proc_mem, "EIO"),
     always("child asks its parent's keeper", cases::forked_child_asks, "refused; the parent goes on"),
+    always(
+        "child ends its parent's announcement, and makes one",
+        cases::forked_child_announces,
+        "refused; the parent goes on",
+    ),
     case(
         "madvise(MADV_DOFORK), then a child stores to a closed page",
         cases::advise_dofork,
