@@ -32,7 +32,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use wattkeep_heap::Heap;
-use wattkeep_persist::{Pod, Space};
+use wattkeep_persist::{Pod, Space, mutant};
 use wattkeep_tx::{Partner, Tx, this_thread};
 
 use crate::error::Error;
@@ -218,7 +218,7 @@ impl Latch {
 
     fn is_still(&self, before: u64) -> bool {
         fence(Ordering::Acquire);
-        self.sequence.load(Ordering::Relaxed) == before
+        self.sequence.load(Ordering::Relaxed) == before || mutant::planted("reader-looks-once")
     }
 
     /// From here on a turn is taken and given back under the lock that this returns.

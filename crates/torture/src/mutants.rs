@@ -229,6 +229,16 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("tx_crash", 2_000)],
     },
     Mutant {
+        name: "reader-looks-once",
+        bug: "a reader beside a transaction takes what it read for committed without a second look",
+        trials: &[("tx_kill", 400)],
+    },
+    Mutant {
+        name: "tx-replayed-before-judged",
+        bug: "recovery applies a transaction before it has read the rest of the log, and refuses the heap then",
+        trials: &[("fuzz", 50_000)],
+    },
+    Mutant {
         name: "version-never-flushed",
         bug: "a version counts although its lines were never written back",
         trials: &[("versions_crash", 2_000)],

@@ -65,7 +65,12 @@ fn scan_lane(
         && let Some(slot) = slot_at(count)?.filter(|slot| slot.tid > last)
     {
         match verify(log, lane, &slot, &before)? {
-            Some(lists) => found.push(Found { lane, slot, before, lists }),
+            Some(lists) => {
+                found.push(Found { lane, slot, before, lists });
+                if mutant::planted("tx-replayed-before-judged") {
+                    found.last().map_or(Ok(()), |early| apply(log, early))?;
+                }
+            }
             None if may_be_torn(&slot)
                 && !is_witnessed(count, last)?
                 && next_is_over(log, &slot_at, count + 1, place.slots())? =>
