@@ -1,7 +1,6 @@
 //! Where a structure lies: its heap, its latch, the offset of its header.
 
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -109,15 +108,10 @@ impl Place {
         self.latch.own(tx)
     }
 
-    /// [`Self::own`], and `tx` changes it, as a [`whole`].
+    /// [`Self::own`], and `tx` will change it.
     #[inline]
-    pub(crate) fn change<'m, R>(
-        &self,
-        tx: &mut Tx<'m>,
-        change: impl FnOnce(&mut Tx<'m>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        self.latch.change(tx)?;
-        whole(tx, change)
+    pub(crate) fn change(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
+        self.latch.change(tx)
     }
 
     /// Takes the structure's header from the heap; its parts are gone before.
@@ -125,28 +119,6 @@ impl Place {
         tx.write_word(Ptr::at(self.at), 0)?;
         Ok(tx.free(Ptr::<u8>::at(self.at))?)
     }
-}
-
-/// A change that has not come to its end: the transaction can only be aborted.
-struct HalfMade<'t, 'm>(&'t mut Tx<'m>);
-
-impl Drop for HalfMade<'_, '_> {
-    fn drop(&mut self) {
-        self.0.doom();
-    }
-}
-
-/// Makes a change that may fail half way, or panic: what it left must not be committed, so `tx` is doomed then.
-/// The one place that knows this, for all structures.
-#[inline]
-pub(crate) fn whole<'m, R>(
-    tx: &mut Tx<'m>,
-    change: impl FnOnce(&mut Tx<'m>) -> Result<R, Error>,
-) -> Result<R, Error> {
-    let half = HalfMade(tx);
-    let changed = change(half.0)?;
-    mem::forget(half);
-    Ok(changed)
 }
 
 impl fmt::Debug for Place {

@@ -129,6 +129,10 @@ impl Heap {
         let mut report = Report::default();
         (report.free_bytes, report.longest_free_bytes) = self.free_bytes();
         report.log_bytes = core.log.segments() * PAGE;
+        for at in open::lost_copies(&core.space)? {
+            report
+                .problem(at, "a copy of the superblock is lost: only the other one says that this is a heap");
+        }
         core.count_objects(&mut report)?;
         compare_with_log(core, &mut report)?;
         self.check_roots(&mut report)?;

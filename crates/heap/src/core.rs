@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use wattkeep_persist::Space;
+use wattkeep_persist::{Claim, Space};
 
 use crate::cache::{Cache, Ready};
 use crate::chunks::{CACHED, CAPACITY, Chunks, FREE, HELD, Place};
@@ -19,6 +19,7 @@ use crate::log::{Log, OpenSegment, Position};
 use crate::pages::Pages;
 use crate::publish::Lane;
 use crate::record::{LANES_MAX, RUN_PAGES_MAX, Record};
+use crate::replayed::Replays;
 use crate::supply::Purpose;
 
 /// Blocks of one class that may have free chunks, the lowest first: so the highest empty.
@@ -50,6 +51,9 @@ pub(crate) struct Core {
     pub(crate) claiming: Mutex<()>,
     /// Runs that the log knew at open, of chunks that it did not: of transactions that may yet publish them.
     pub(crate) vacant: Mutex<Vec<u32>>,
+    pub(crate) replays: Replays,
+    /// Nobody else has this space.
+    claim: OnceLock<Claim>,
 }
 
 static INSTANCES: AtomicU64 = AtomicU64::new(1);
@@ -79,7 +83,14 @@ impl Core {
             desks: Mutex::default(),
             claiming: Mutex::new(()),
             vacant: Mutex::default(),
+            replays: Replays::default(),
+            claim: OnceLock::new(),
         }
+    }
+
+    /// Has the space for itself, until it is dropped.
+    pub(crate) fn own(&self, claim: Claim) {
+        self.claim.set(claim).expect("claimed once");
     }
 
     pub(crate) fn lock_pages(&self) -> MutexGuard<'_, Pages> {

@@ -30,6 +30,8 @@ pub enum HeapError {
     Options(&'static str),
     /// There is a heap already.
     Exists,
+    /// Another open heap has the space.
+    InUse,
     /// There is no heap here.
     NotAHeap,
     /// A later version of this program wrote it.
@@ -130,6 +132,11 @@ pub enum HeapError {
         /// What it could not follow.
         why: String,
     },
+    /// The log of the heap's transactions may still store to what was to be taken away, and cannot be emptied.
+    Replayed {
+        /// Why not.
+        why: String,
+    },
     /// A lane or transaction id out of range.
     Transaction {
         /// The lane.
@@ -179,6 +186,9 @@ impl fmt::Display for HeapError {
             }
             Self::Options(what) => write!(f, "options of the heap: {what}"),
             Self::Exists => f.write_str("the space holds a heap already: open it"),
+            Self::InUse => {
+                f.write_str("the heap in this space is open already: share that one, or drop it first")
+            }
             Self::NotAHeap => f.write_str("the space holds no heap: create one"),
             Self::NewerVersion { found, known } => {
                 write!(f, "the heap has version {found}, this program knows {known}: use a newer one")
@@ -219,6 +229,10 @@ impl fmt::Display for HeapError {
             Self::Untraced { root, why } => {
                 write!(f, "the root '{root}' cannot be followed: {why}; bring a tracer that knows it")
             }
+            Self::Replayed { why } => write!(
+                f,
+                "the log of the heap's transactions may still store to that memory: {why}; open its manager first"
+            ),
             Self::Transaction { lane, tid } => {
                 write!(f, "there is no lane {lane}, or no transaction {tid}: both have limits")
             }

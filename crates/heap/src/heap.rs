@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::desk;
 use crate::error::{HeapError, Quick};
 use crate::free::is_position;
-use crate::layout::{LOG_AREA_AT, PAGE};
+use crate::layout::{LOG_AREA_AT, PAGE, ROOT_BYTES, ROOTS_AT};
 use crate::open;
 use crate::options::Options;
 use crate::supply;
@@ -50,7 +50,9 @@ impl Heap {
     /// # Errors
     /// As [`Self::open`], and for a supply that makes no sense.
     pub fn open_with(space: Arc<Space>, supply: Option<supply::Options>) -> Result<Self, HeapError> {
-        Ok(Self { core: Arc::new(open::open(space, open::Lost::Refused, supply)?) })
+        let core = open::open(space, open::Lost::Refused, supply)?;
+        core.assume_log()?;
+        Ok(Self { core: Arc::new(core) })
     }
 
     /// Opens the heap in a space, or makes one where nothing was ever stored.
@@ -136,6 +138,7 @@ impl Heap {
     /// It is none of this heap, was freed before, belongs to a transaction, or its guard was overwritten.
     #[inline]
     pub fn free(&self, at: u64) -> Result<(), HeapError> {
+        self.core.before_taking()?;
         Ok(self.with(move |core, cache| core.free(cache, at))?)
     }
 
@@ -165,6 +168,7 @@ impl Heap {
         if bytes <= usable && (bytes >= usable / 2 || usable <= 64) {
             return Ok(at);
         }
+        self.core.before_taking()?;
         let moved = self.reserve(bytes)?;
         let done = self
             .copy(at, moved, usable.min(bytes))
@@ -203,6 +207,7 @@ impl Heap {
     /// # Errors
     /// It is none.
     pub fn cap_free(&self, at: u64) -> Result<(), HeapError> {
+        self.core.before_taking()?;
         self.with(move |core, cache| core.release(cache, at, CAPACITY))
     }
 
@@ -320,6 +325,13 @@ impl Heap {
     /// A store is refused.
     pub fn settle(&self) -> Result<(), HeapError> {
         self.with(move |core, cache| core.give_up_vacant(cache))
+    }
+
+    /// Whether `at` lies where objects, or the words of roots, can be: not in the heap's own pages in front.
+    #[inline]
+    pub fn is_data(&self, at: u64) -> bool {
+        at >= LOG_AREA_AT + self.core.log_area_bytes
+            || (ROOTS_AT..LOG_AREA_AT).contains(&at) && (at - ROOTS_AT) % ROOT_BYTES < 8
     }
 
     /// Whether an object can begin at `at`, allocated or not.

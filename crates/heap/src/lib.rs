@@ -26,6 +26,7 @@ mod open; // making a heap, and finding it again
 mod pages; // which pages are free
 mod publish; // for transactions
 mod record; // the words of the log
+mod replayed; // a log that stores at the next open
 mod roots; // names
 
 pub use check::Report;
@@ -33,5 +34,6 @@ pub use error::HeapError;
 pub use heap::Heap;
 pub use options::Options;
 pub use publish::{LANES, TID_MAX};
+pub use replayed::Replayed;
 pub use roots::Root;
 pub use trace::{Reach, Traced, Tracer};

@@ -53,6 +53,7 @@ fn pages_at(log_area_bytes: u64) -> u64 {
 /// See [`crate::Heap::create`].
 pub(crate) fn create(space: Arc<Space>, options: &Options) -> Result<Core, HeapError> {
     judge(options.supply)?;
+    let claim = Space::claim(&space).ok_or(HeapError::InUse)?;
     match superblock(&space)? {
         Superblock::Blank => {}
         Superblock::Newer(found) => return Err(HeapError::NewerVersion { found, known: VERSION }),
@@ -79,6 +80,7 @@ pub(crate) fn create(space: Arc<Space>, options: &Options) -> Result<Core, HeapE
         space.persist(at as usize, size_of_val(&block))?;
     }
     let core = Core::new(space, block.id, options.guard, log_area_bytes);
+    core.own(claim);
     core.add_pages(bytes);
     core.begin_supply(options.supply);
     Ok(core)
@@ -100,6 +102,18 @@ pub(crate) fn is_in(space: &Space) -> bool {
         let copy: Result<UntrustedSuperblock, _> = space.read(at as usize);
         copy.is_ok_and(|copy| copy.is_marked())
     })
+}
+
+/// Where copies of the superblock lie that cannot be trusted.
+pub(crate) fn lost_copies(space: &Space) -> Result<Vec<u64>, HeapError> {
+    let mut lost = Vec::new();
+    for at in SUPERBLOCK_COPIES {
+        let copy: UntrustedSuperblock = space.read(at as usize)?;
+        if !matches!(copy.judge(), Superblock::Valid(_)) {
+            lost.push(at);
+        }
+    }
+    Ok(lost)
 }
 
 /// What a heap can use of the space: whole pages.
@@ -148,8 +162,10 @@ pub(crate) fn open(
     supply: Option<supply::Options>,
 ) -> Result<Core, HeapError> {
     judge(supply)?;
+    let claim = Space::claim(&space).ok_or(HeapError::InUse)?;
     let how = How { tolerant: lost == Lost::Tolerated, ..How::default() };
     let core = rebuild(space, how)?;
+    core.own(claim);
     core.mend_roots()?;
     core.begin_supply(supply);
     Ok(core)

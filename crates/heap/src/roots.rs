@@ -6,7 +6,7 @@
 
 use std::sync::MutexGuard;
 
-use wattkeep_persist::Ptr;
+use wattkeep_persist::{LINE, Ptr, bytemuck};
 
 use crate::cache::Ready;
 use crate::core::Core;
@@ -54,7 +54,8 @@ impl Core {
         Ok(self.roots()?.into_iter().find(|root| root.name == name))
     }
 
-    fn add_root(&self, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
+    /// Makes a root whose word is `word`.
+    fn add_root(&self, name: &str, size: u64, tag: u64, word: u64) -> Result<Root, HeapError> {
         if name.is_empty() || name.len() > ROOT_NAME_MAX {
             return Err(HeapError::RootName { bytes: name.len(), most: ROOT_NAME_MAX });
         }
@@ -63,34 +64,52 @@ impl Core {
         }
         for slot in 0..ROOT_SLOTS {
             if self.read_root(slot)?.is_none() {
-                return self.write_root(slot, name, size, tag);
+                return self.write_root(slot, UntrustedRoot { word, ..UntrustedRoot::new(name, size, tag) });
             }
         }
         Err(HeapError::RootsFull { slots: ROOT_SLOTS as usize })
     }
 
-    /// Everything before the check that makes it a root.
-    fn write_root(&self, slot: u64, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
+    /// The end of a long name first, and of the first line the check, which makes it a root: of a line any
+    /// beginning may be durable.
+    fn write_root(&self, slot: u64, root: UntrustedRoot) -> Result<Root, HeapError> {
         let at = (ROOTS_AT + slot * ROOT_BYTES) as usize;
-        let root = UntrustedRoot::new(name, size, tag);
-        self.space.write(at, &UntrustedRoot { check: 0, ..root })?;
-        self.space.persist(at, ROOT_BYTES as usize)?;
+        let bytes = bytemuck::bytes_of(&root);
+        let (first, second) = bytes.split_at(LINE);
+        if self.space.read::<[u8; LINE]>(at + LINE)? != *second {
+            self.space.write_bytes(at + LINE, second)?;
+            self.space.persist(at + LINE, LINE)?;
+        }
+        self.space.store(at, root.word)?;
+        self.space.write_bytes(at + 16, &first[16..])?;
         self.space.store(at + 8, root.check)?;
-        self.space.persist(at + 8, 8)?;
-        Ok(Root { name: name.to_owned(), size, tag, word: Ptr::at(at as u64) })
+        self.space.persist(at, LINE)?;
+        let name = root.trusted_name().expect("just made").to_owned();
+        Ok(Root { name, size: root.size, tag: root.tag, word: Ptr::at(at as u64) })
+    }
+
+    /// Stores the root's word; durable on return.
+    fn link(&self, root: &Root, word: u64) -> Result<(), HeapError> {
+        let at = root.word.offset() as usize;
+        self.space.store(at, word)?;
+        Ok(self.space.persist(at, 8)?)
+    }
+
+    fn drop_root(&self, root: &Root) -> Result<(), HeapError> {
+        let check = root.word.offset() as usize + 8;
+        self.space.store(check, 0)?;
+        Ok(self.space.persist(check, 8)?)
     }
 
     /// Finishes or takes back links that a cut interrupted.
     pub(crate) fn mend_roots(&self) -> Result<(), HeapError> {
         for root in self.roots()? {
-            let at = root.word.offset() as usize;
-            let word = self.space.load(at)?;
+            let word = self.space.load(root.word.offset() as usize)?;
             if word & PENDING != 0 {
                 let object = word & !PENDING;
                 let place = self.chunks.find(object);
                 let linked = place.is_some_and(|place| crate::free::is_position(self.settled(place)));
-                self.space.store(at, if linked { object } else { 0 })?;
-                self.space.persist(at, 8)?;
+                self.link(&root, if linked { object } else { 0 })?;
             }
         }
         Ok(())
@@ -133,7 +152,7 @@ impl Heap {
     /// The name is taken or impossible, or there is no place.
     pub fn create_root(&self, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
         let _roots = self.core.lock_roots();
-        self.core.add_root(name, size, tag)
+        self.core.add_root(name, size, tag, 0)
     }
 
     /// [`Self::open_root`], or [`Self::create_root`] where there is none.
@@ -152,12 +171,10 @@ impl Heap {
     /// # Errors
     /// There is none.
     pub fn remove_root(&self, name: &str) -> Result<(), HeapError> {
+        self.core.before_taking()?;
         let _roots = self.core.lock_roots();
         let root = self.root(name)?.ok_or_else(|| HeapError::RootMissing { name: name.to_owned() })?;
-        let check = root.word.offset() as usize + 8;
-        self.core.space.store(check, 0)?;
-        self.core.space.persist(check, 8)?;
-        Ok(())
+        self.core.drop_root(&root)
     }
 
     /// Allocates an object, and links it to a root in the same step: after a cut it is there and linked, or
@@ -169,9 +186,10 @@ impl Heap {
         let Some(name) = root else {
             return self.alloc(bytes);
         };
+        self.core.before_taking()?;
         let _roots = self.core.lock_roots();
-        let root = self.root(name)?;
-        if let Some(root) = &root {
+        let known = self.root(name)?;
+        if let Some(root) = &known {
             if root.size != bytes {
                 let (recorded, wanted) = ((root.size, root.tag), (bytes, root.tag));
                 return Err(HeapError::RootMismatch { name: name.to_owned(), recorded, wanted });
@@ -182,29 +200,29 @@ impl Heap {
         }
         // Before a root is made: one that has nothing to point to would be of this size for good.
         let reserved = self.reserve(bytes)?;
-        let linked = root.map_or_else(|| self.core.add_root(name, bytes, 0), Ok);
-        match linked.and_then(|root| self.link(&root, reserved)) {
-            Ok(()) => Ok(reserved),
-            Err(error) => {
+        let linked = match &known {
+            Some(root) => self.core.link(root, reserved | PENDING).map(|()| root.clone()),
+            None => self.core.add_root(name, bytes, 0, reserved | PENDING),
+        };
+        let done = linked.and_then(|root| {
+            let committed = self.commit(reserved);
+            if committed.is_err() {
                 // The first error is the one to report; what stays of this is mended at the next open.
+                let _ = if known.is_none() { self.core.drop_root(&root) } else { self.core.link(&root, 0) };
+            }
+            committed.map(|()| root)
+        });
+        match done {
+            Ok(root) => {
+                // Not flushed: the object's record is durable, so an open makes the same of the mark.
+                self.core.space.store(root.word.offset() as usize, reserved)?;
+                Ok(reserved)
+            }
+            Err(error) => {
                 let _ = self.cancel(reserved);
                 Err(error)
             }
         }
-    }
-
-    /// Makes a reservation durable together with the word that points to it.
-    fn link(&self, root: &Root, reserved: u64) -> Result<(), HeapError> {
-        let (space, word) = (&self.core.space, root.word.offset() as usize);
-        space.store(word, reserved | PENDING)?;
-        if let Err(error) =
-            space.persist(word, 8).map_err(HeapError::from).and_then(|()| self.commit(reserved))
-        {
-            let _ = space.store(word, 0).and_then(|()| space.persist(word, 8));
-            return Err(error);
-        }
-        // Not flushed: the object's record is durable, so an open makes the same of the mark.
-        Ok(space.store(word, reserved)?)
     }
 
     /// A reservation becomes an allocation.

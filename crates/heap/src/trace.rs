@@ -267,6 +267,7 @@ impl Heap {
             traced.freed += 1;
         }
         heap.settle()?;
+        heap.core.assume_log()?;
         Ok((heap, traced))
     }
 }

@@ -284,7 +284,9 @@ proptest! {
         if let Ok(heap) = Heap::open(copy(&damaged)) {
             let _ = heap.check(Some(&List));
             if let Ok(at) = heap.alloc(64) {
-                heap.free(at).expect("just allocated");
+                // Bytes where a log may be are taken for one, and nobody has opened it.
+                let freed = heap.free(at);
+                assert!(matches!(freed, Ok(()) | Err(HeapError::Replayed { .. })), "{freed:?}");
             }
         }
         let _ = Heap::open_tracing(damaged, &List).map(|(heap, _)| heap.check(None));

@@ -69,15 +69,16 @@ fn watermarks_are_chosen_or_suit_the_space() {
     let heap = fill(Heap::create(space(), &with(Some(none))).expect("a heap"));
     let Counts { batches, single_pages, .. } = heap.supplied();
     assert!(batches == 0 && single_pages > 0, "no memory is as much as that: {:?}", heap.supplied());
-    let again = fill(Heap::open_with(heap.space().clone(), Some(none)).expect("a heap"));
+    let space_of = |heap: Heap| heap.space().clone();
+    let again = fill(Heap::open_with(space_of(heap), Some(none)).expect("a heap"));
     assert_eq!(again.supplied().batches, 0);
-    let again = fill(Heap::open_or_create(heap.space().clone(), &with(None)).expect("a heap"));
+    let again = fill(Heap::open_or_create(space_of(again), &with(None)).expect("a heap"));
     assert!(again.supplied().batches > 0, "{:?}", again.supplied());
 
     let upside_down = Some(supply::Options { high: 1, low: 2, ..none });
     let blank = space();
     for refused in
-        [Heap::create(blank.clone(), &with(upside_down)), Heap::open_with(heap.space().clone(), upside_down)]
+        [Heap::create(blank.clone(), &with(upside_down)), Heap::open_with(again.space().clone(), upside_down)]
     {
         assert!(matches!(refused, Err(HeapError::Options(_))), "{refused:?}");
     }

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
+use rustix::fs::FlockOperation;
 use wattkeep_sys::huge;
 use wattkeep_sys::map::{Access, Mapping};
 
@@ -20,7 +21,7 @@ use crate::interpreted::Private;
 use wattkeep_sys::map::Mapping as Private;
 
 use crate::PAGE;
-use crate::space::Refused;
+use crate::refused::Refused;
 
 /// Bytes that a space is made of.
 ///
@@ -59,6 +60,14 @@ pub unsafe trait Backing: Send + Sync {
     fn end_write(&self, at: usize, len: usize) {
         let _ = (at, len);
     }
+
+    /// Has the bytes for itself until [`Self::release`]. `false`: another opening of the same bytes has them.
+    fn claim(&self) -> bool {
+        true
+    }
+
+    /// Others may have the bytes.
+    fn release(&self) {}
 
     /// Makes it `bytes` long; the new bytes are zero, the address stays.
     fn grow(&self, bytes: usize) -> Result<(), Refused>;
@@ -193,6 +202,16 @@ unsafe impl Backing for MappedFile {
         }
         self.mapping.populate(at, len).map_err(|errno| refused("no memory", errno.to_string()))?;
         Ok(true)
+    }
+
+    /// The lock of the file that all programs see; another mapping of it is another opening.
+    fn claim(&self) -> bool {
+        rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    }
+
+    fn release(&self) {
+        // A file that is closed is released anyway.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 
     fn sync(&self, at: usize, len: usize) -> Result<(), Refused> {

@@ -15,6 +15,7 @@ pub mod frames; // where in memory they lie
 mod interpreted;
 pub mod lines; // the instructions behind it
 pub mod pointer; // an offset that knows its type
+pub mod refused; // why not
 pub mod space; // the door: read, write, flush, fence
 pub mod witness; // who watches, in tests
 pub mod words; // copies of bytes that others write
@@ -25,7 +26,8 @@ pub use counters::Counted;
 pub use domain::{Domain, DomainKind, Fence, LineFlush};
 pub use frames::{Frames, Misses};
 pub use pointer::Ptr;
-pub use space::{Refused, Space, Window};
+pub use refused::Refused;
+pub use space::{Claim, Space, Window};
 /// Planted bugs, and barriers on other threads, for the crates above that stand on this one alone.
 pub use wattkeep_sys::{barrier, mutant};
 pub use witness::Witness;

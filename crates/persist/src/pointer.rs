@@ -52,9 +52,9 @@ impl<T> Ptr<T> {
         Ptr::at(self.offset)
     }
 
-    /// The place `bytes` behind it.
+    /// The place `bytes` behind it. Behind the last offset there is that one, where nothing can lie.
     pub const fn byte_add<U>(self, bytes: u64) -> Ptr<U> {
-        Ptr::at(self.offset + bytes)
+        Ptr::at(self.offset.saturating_add(bytes))
     }
 }
 

@@ -11,62 +11,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 
 use bytemuck::Pod;
 
 use crate::backing::Backing;
 use crate::counters::{Counted, Counters};
 use crate::domain::Domain;
+use crate::refused::Refused;
 use crate::witness::Witness;
 use crate::{LINE, PAGE, WORD, lines, words};
-
-/// Why bytes cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The range leaves the space.
-    Outside {
-        /// Where it begins.
-        at: usize,
-        /// How long it is.
-        len: usize,
-        /// How long the space is.
-        space: usize,
-    },
-    /// A word that does not lie on a word.
-    Unaligned {
-        /// Where it was to lie.
-        at: usize,
-    },
-    /// The space cannot be made so large.
-    Full {
-        /// What was wanted.
-        bytes: usize,
-        /// What there can be.
-        most: usize,
-    },
-    /// The region refused; the text says why, and what to do.
-    Region(String),
-    /// The device or the file system refused.
-    Device(String),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Outside { at, len, space } => {
-                write!(f, "{len} bytes at offset {at:#x} leave a space of {space:#x} bytes")
-            }
-            Self::Unaligned { at } => write!(f, "offset {at:#x} is not that of a word"),
-            Self::Full { bytes, most } => {
-                write!(f, "{bytes} bytes are wanted where there can be {most}: make the region larger")
-            }
-            Self::Region(why) | Self::Device(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// A range of bytes that survive.
 pub struct Space {
@@ -82,12 +36,24 @@ pub struct Space {
     counters: Counters,
     witness: Option<Arc<dyn Witness>>,
     backing: Arc<dyn Backing>,
+    claimed: AtomicBool,
 }
 
 // SAFETY: 1: the bytes are touched by atomic copies only.
 unsafe impl Send for Space {}
 // SAFETY: 1: as above.
 unsafe impl Sync for Space {}
+
+/// The right to be the only one who decides what lies in a space.
+#[derive(Debug)]
+pub struct Claim(Arc<Space>);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.backing.release();
+        self.0.claimed.store(false, Ordering::Release);
+    }
+}
 
 /// Announced stores to a range: it is pinned until this is dropped.
 #[must_use = "the announcement ends when this is dropped"]
@@ -111,7 +77,20 @@ impl Space {
             counters: Counters::default(),
             witness: None,
             backing,
+            claimed: AtomicBool::new(false),
         }
+    }
+
+    /// Claims the space, and the file that it may be, until the answer is dropped. `None`: somebody else has it.
+    pub fn claim(space: &Arc<Self>) -> Option<Claim> {
+        if space.claimed.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let ours = space.backing.claim();
+        if !ours {
+            space.claimed.store(false, Ordering::Release);
+        }
+        ours.then(|| Claim(Arc::clone(space)))
     }
 
     /// Counts lines, fences and bytes from now on.

@@ -38,6 +38,8 @@ pub enum TxError {
     },
     /// The caller gave the transaction up.
     Aborted,
+    /// A transaction was to commit in which another one is open: all of it is aborted.
+    NotInnermost,
     /// A nested transaction failed, or a call that cannot be undone alone: the transaction can only be aborted.
     Doomed,
     /// The bytes set apart for the log hold something else, or are too few.
@@ -85,11 +87,14 @@ impl fmt::Display for TxError {
                     None => Ok(()),
                 }
             }
-            Self::NotAllocated { at } => write!(f, "there is no live object at {at:#x}: nothing was freed"),
+            Self::NotAllocated { at } => write!(f, "there is no live object at {at:#x}: nothing was changed"),
             Self::FreedTwice { at } => {
                 write!(f, "the object at {at:#x} was freed in this transaction already")
             }
             Self::Aborted => f.write_str("the transaction was aborted"),
+            Self::NotInnermost => f.write_str(
+                "a transaction that was begun inside of this one is open: commit or drop that one first",
+            ),
             Self::Doomed => f.write_str(
                 "a nested transaction or an earlier call failed, so the transaction can only be aborted: \
                      mend that, and run it again",

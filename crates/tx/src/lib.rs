@@ -20,6 +20,7 @@ mod fresh; // memory it allocated: not logged
 mod lines; // bytes it changes
 
 mod lane; // the log of one transaction at a time
+mod open_log; // all of the log, and emptying it
 mod pool; // who has which lane
 mod redo; // commits with new values in the log
 mod undo; // commits with old values in the log

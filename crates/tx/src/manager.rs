@@ -5,19 +5,18 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use wattkeep_heap::{Heap, LANES, TID_MAX};
+use wattkeep_heap::{Heap, LANES};
 use wattkeep_persist::{LINE, Space, bytemuck};
 
 use crate::error::TxError;
 use crate::layout::{Layout, Most, Part};
 use crate::logged::Logged;
+use crate::open_log::{OpenLog, set_floor};
 use crate::options::{Logging, Options};
-use crate::pool::Pool;
 use crate::record::{Header, MAGIC, Mark, VERSION};
 use crate::recover::{self, Log, Recovered};
-use crate::redo::set_floor;
 use crate::tx::Tx;
 use crate::work::{self, Work};
 
@@ -26,14 +25,9 @@ pub struct Manager {
     pub(crate) heap: Arc<Heap>,
     pub(crate) space: Arc<Space>,
     pub(crate) options: Options,
-    pub(crate) layout: Layout,
+    pub(crate) log: Arc<OpenLog>,
     /// What one transaction may log.
     pub(crate) most: Most,
-    pub(crate) pool: Pool,
-    pub(crate) truncating: Mutex<()>,
-    /// The TID that is drawn next.
-    tids: AtomicU64,
-    poisoned: OnceLock<String>,
     recovered: Recovered,
     claim: Claim,
 }
@@ -62,19 +56,11 @@ impl Manager {
             heap.retire(lane, last)?;
         }
         heap.settle()?;
-        Ok(Self {
-            pool: Pool::new(&layout, last),
-            most: layout.lane(0).most(options.logging),
-            truncating: Mutex::new(()),
-            tids: AtomicU64::new(last + 1),
-            poisoned: OnceLock::new(),
-            options: options.clone(),
-            recovered,
-            heap,
-            space,
-            layout,
-            claim,
-        })
+        let most = layout.lane(0).most(options.logging);
+        let log = Arc::new(OpenLog::new(&heap, layout, last));
+        let emptied_by: Weak<OpenLog> = Arc::downgrade(&log);
+        heap.emptied_by(emptied_by);
+        Ok(Self { log, most, options: options.clone(), recovered, heap, space, claim })
     }
 
     /// Whether a manager ever made its log in this heap, whatever became of it.
@@ -103,7 +89,7 @@ impl Manager {
 
     /// What was logged since it was opened, by transactions that have ended.
     pub fn logged(&self) -> Logged {
-        self.pool.logged()
+        self.log.pool.logged()
     }
 
     /// Runs `body` in a transaction, and commits what it did. If it answers with an error, or panics,
@@ -128,30 +114,13 @@ impl Manager {
     /// The manager is poisoned.
     #[inline]
     pub fn begin(&self) -> Result<Tx<'_>, TxError> {
-        self.check_poison()?;
+        self.log.check_poison()?;
         Ok(Tx::new(self, work::begin(self.claim.id)))
     }
 
     /// Its number in this process.
     pub(crate) fn id(&self) -> u64 {
         self.claim.id
-    }
-
-    /// Draws the next TID.
-    #[inline]
-    pub(crate) fn next_tid(&self) -> Result<u64, TxError> {
-        let tid = self.tids.fetch_add(1, Ordering::Relaxed);
-        if tid < TID_MAX {
-            return Ok(tid);
-        }
-        self.tids.store(TID_MAX, Ordering::Relaxed);
-        let why = "its transaction numbers are used up; copy what the heap holds into a new one";
-        Err(TxError::NotALog { why: why.into() })
-    }
-
-    /// The highest TID drawn so far.
-    pub(crate) fn last_tid(&self) -> u64 {
-        self.tids.load(Ordering::Relaxed) - 1
     }
 
     /// An error if the log has no room for one object more in the transaction's list: it can only be aborted.
@@ -171,32 +140,19 @@ impl Manager {
         TxError::TooLarge {
             part: part.name(),
             needed,
-            room: self.layout.lane(0).room_of_one(part, logging),
-            log_area_bytes: self.layout.area_bytes_for(part, needed, logging),
+            room: self.log.layout.lane(0).room_of_one(part, logging),
+            log_area_bytes: self.log.layout.area_bytes_for(part, needed, logging),
         }
     }
+}
 
-    /// An error if an earlier commit failed half way.
-    #[inline]
-    pub(crate) fn check_poison(&self) -> Result<(), TxError> {
-        match self.poisoned.get() {
-            None => Ok(()),
-            Some(why) => Err(TxError::Poisoned { why: why.clone() }),
+impl Drop for Manager {
+    /// What it committed is not to be repeated over what is done without it. Should that fail, the heap takes
+    /// nothing away before the next manager.
+    fn drop(&mut self) {
+        if self.options.logging == Logging::Redo {
+            let _ = self.log.truncate();
         }
-    }
-
-    /// The answer of a step behind the point of no return: an error poisons.
-    #[inline]
-    pub(crate) fn decided<T>(&self, step: Result<T, TxError>) -> Result<T, TxError> {
-        if let Err(error) = &step {
-            self.poison(error);
-        }
-        step
-    }
-
-    #[cold]
-    fn poison(&self, error: &TxError) {
-        let _ = self.poisoned.set(error.to_string());
     }
 }
 
@@ -206,8 +162,8 @@ impl fmt::Debug for Manager {
             f,
             "Manager({:?}, {} lanes, last TID {})",
             self.options.logging,
-            self.pool.len(),
-            self.last_tid()
+            self.log.pool.len(),
+            self.log.last_tid()
         )
     }
 }

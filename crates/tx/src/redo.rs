@@ -8,11 +8,6 @@
 //!
 //! A transaction that stored to memory it allocated, or wrote versioned objects, needs a second fence, before
 //! the slot: those stores are in no digest.
-//!
-//! Truncation takes all lanes. If it emptied one lane only, a lower TID of another lane would be replayed
-//! over a value whose record is gone.
-
-use std::sync::PoisonError;
 
 use wattkeep_persist::{Domain, LINE, Refused, Space, WORD, mutant};
 
@@ -21,9 +16,9 @@ use crate::lane::{Bytes, Lane, put};
 use crate::layout::Part;
 use crate::lines::{Lines, Run, Tally};
 use crate::manager::Manager;
+use crate::open_log::flush_homes;
 use crate::pool::{Held, this_thread};
-use crate::record::{Kind, Mark, OBJECT_RECORD, ORDERED, SEALED, Slot, WORD_RECORD};
-use crate::recover;
+use crate::record::{Kind, OBJECT_RECORD, ORDERED, SEALED, Slot, WORD_RECORD};
 use crate::work::Work;
 
 impl Tally {
@@ -67,8 +62,10 @@ impl Manager {
         need.add(Part::Slots, 2 * size_of::<Slot>());
         need.add(Part::Lists, work.listed() * 8);
         let mut lane = self.lane_with_room(&need)?;
+        // Under the lane: truncation, which takes it, is all before this or all behind.
+        self.heap.replays_stores();
         let before = lane.used();
-        let slot = match self.log(&mut lane, work) {
+        let slot = match self.write(&mut lane, work) {
             Ok(slot) => slot,
             Err(error) => {
                 lane.forget_behind(before);
@@ -77,7 +74,7 @@ impl Manager {
         };
         work.before_apply();
         lane.unfenced = Some((slot, before, this_thread()));
-        self.decided(self.apply(&lane, work, slot.tid))
+        self.log.decided(self.apply(&lane, work, slot.tid))
     }
 
     /// What is staged is more than any lane has room for, and `left_out` bytes of a store are still missing:
@@ -91,7 +88,7 @@ impl Manager {
         } else {
             tally.object_bytes += left_out;
         }
-        let (need, lane) = (tally.need(), self.layout.lane(0));
+        let (need, lane) = (tally.need(), self.log.layout.lane(0));
         let part = Part::ALL.into_iter().find(|part| need.of(*part) > lane.room(*part));
         let part = part.expect("the tally exceeds one of the rooms");
         self.too_large(part, need.of(part))
@@ -100,7 +97,7 @@ impl Manager {
     /// A lane with room for `need`.
     fn lane_with_room(&self, need: &Bytes) -> Result<Held<'_>, TxError> {
         loop {
-            let mut lane = self.pool.hold();
+            let mut lane = self.log.pool.hold();
             if lane.has_room(need, self.options.truncate_bytes) {
                 if lane.unfenced.as_ref().is_some_and(|(.., thread)| *thread != this_thread()) {
                     flush_homes(&self.space, &mut lane)?;
@@ -109,15 +106,15 @@ impl Manager {
             }
             assert!(!lane.is_empty(), "what no lane has room for was refused before");
             drop(lane);
-            self.truncate()?;
+            self.log.truncate()?;
         }
     }
 
     /// Everything up to the durable slot. What the heap would refuse is refused here: behind the slot it is too
     /// late.
-    fn log(&self, lane: &mut Lane, work: &mut Work) -> Result<Slot, TxError> {
+    fn write(&self, lane: &mut Lane, work: &mut Work) -> Result<Slot, TxError> {
         let space = &*self.space;
-        let (before, tid) = (lane.used(), self.next_tid()?);
+        let (before, tid) = (lane.used(), self.log.next_tid()?);
         lane.begin();
         for run in &work.scratch.runs {
             lane.record(run.kind(), tid, run.home, &work.lines.bytes()[run.bytes.clone()]);
@@ -146,7 +143,7 @@ impl Manager {
             flags |= SEALED;
         }
         let slot = lane.slot(tid, flags, before, (work.fresh.len(), work.freed.len()));
-        self.decided(commit(space, lane, &slot, before).map_err(TxError::from))?;
+        self.log.decided(commit(space, lane, &slot, before).map_err(TxError::from))?;
         if late {
             work.versions.mark()?;
         }
@@ -164,39 +161,10 @@ impl Manager {
 
     /// A commit failed: the heap's objects are as before it, unless the log has decided.
     pub(crate) fn unclaim(&self, lane: &Lane, work: &Work) {
-        if work.listed() > 0 && self.check_poison().is_ok() {
+        if work.listed() > 0 && self.log.check_poison().is_ok() {
             // A lane that does not exist has claimed nothing.
             let _ = self.heap.unclaim(lane.number);
         }
-    }
-
-    /// Empties the log: all that is committed is durable at home.
-    pub(crate) fn truncate(&self) -> Result<(), TxError> {
-        let _one = self.truncating.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut lanes: Vec<_> = (0..self.pool.len()).map(|number| self.pool.take_number(number)).collect();
-        let truncated = self.truncate_all(&mut lanes);
-        lanes.into_iter().for_each(|lane| self.pool.put(lane));
-        truncated
-    }
-
-    fn truncate_all(&self, lanes: &mut [Box<Lane>]) -> Result<(), TxError> {
-        self.check_poison()?;
-        if lanes.iter().all(|lane| lane.is_empty()) {
-            return Ok(());
-        }
-        if !mutant::planted("tx-truncate-before-homes") {
-            for lane in &mut *lanes {
-                flush_homes(&self.space, lane)?;
-            }
-            self.space.fence();
-        }
-        let last = self.last_tid();
-        self.decided(set_floor(&self.space, self.layout.floor_at(), last).map_err(TxError::from))?;
-        for lane in lanes {
-            lane.rewind(last);
-            self.decided(self.heap.retire(lane.number, last).map_err(TxError::from))?;
-        }
-        Ok(())
     }
 }
 
@@ -213,21 +181,6 @@ fn commit(space: &Space, lane: &mut Lane, slot: &Slot, before: &Bytes) -> Result
         space.fence();
     }
     if too_early { Ok(()) } else { lane.bear_witness(&window, before, slot.tid) }
-}
-
-/// Everything up to `tid` is at home: the log behind it is empty.
-pub(crate) fn set_floor(space: &Space, at: usize, tid: u64) -> Result<(), Refused> {
-    space.store(at, Mark::of(tid).word())?;
-    space.persist(at, LINE)
-}
-
-/// Begins to write back the homes of the lane's last transaction, for whose flushes another thread has not
-/// waited.
-fn flush_homes(space: &Space, lane: &mut Lane) -> Result<(), Refused> {
-    if let Some((slot, before, _)) = lane.unfenced.take() {
-        recover::each_home(space, &lane.place, &slot, &before, |home, bytes| space.flush(home, bytes))?;
-    }
-    Ok(())
 }
 
 /// Stores the staged bytes at their homes, announcing consecutive lines of a page at once, and begins to

@@ -16,7 +16,8 @@ use crate::options::{Granularity, Hint, Logging};
 use crate::versions::enlisted::Opened;
 use crate::work::{self, Partner, Shared, Work};
 
-/// An open transaction. Dropped without [`Tx::commit`], it is aborted. It stays on its thread:
+/// An open transaction. Dropped without [`Tx::commit`], it is aborted. One that is forgotten stays
+/// open: what its thread runs next is part of it, and ends with it. It stays on its thread:
 ///
 /// ```compile_fail,E0277
 /// fn elsewhere(tx: wattkeep_tx::Tx<'_>) {
@@ -30,14 +31,16 @@ pub struct Tx<'a> {
     manager: &'a Manager,
     work: Shared,
     id: u64,
+    /// How deep it was begun: 1 for an outermost one.
+    depth: u32,
     committed: bool,
 }
 
 impl<'a> Tx<'a> {
     #[inline]
     pub(crate) fn new(manager: &'a Manager, work: Shared) -> Self {
-        let id = work.borrow().id;
-        Self { manager, work, id, committed: false }
+        let (id, depth) = (work.borrow().id, work.borrow().depth);
+        Self { manager, work, id, depth, committed: false }
     }
 
     /// Its manager.
@@ -106,8 +109,8 @@ impl<'a> Tx<'a> {
     /// Stores the value at `to`, as an object.
     ///
     /// # Errors
-    /// It leaves the space; the log has no room for it, and the transaction can only be aborted; or that was
-    /// said before.
+    /// It leaves the space, or lies where the heap keeps books, as a null pointer does; the log has no room for
+    /// it, and the transaction can only be aborted; or that was said before.
     #[inline]
     pub fn write<T: Pod>(&mut self, to: Ptr<T>, value: &T) -> Result<(), TxError> {
         self.write_bytes_as(to.offset(), bytemuck::bytes_of(value), Hint::Object)
@@ -142,7 +145,7 @@ impl<'a> Tx<'a> {
         value: &F,
         hint: Hint,
     ) -> Result<(), TxError> {
-        let at = object.offset() + offset as u64;
+        let at = object.byte_add::<F>(offset as u64).offset();
         if offset.checked_add(size_of::<F>()).is_none_or(|end| end > size_of::<T>()) {
             return Err(TxError::NotAllocated { at });
         }
@@ -173,16 +176,19 @@ impl<'a> Tx<'a> {
     /// Whole words as words, what is before and behind them as objects.
     #[inline]
     fn store_words(&mut self, at: u64, bytes: &[u8]) -> Result<(), TxError> {
-        let head = (at.next_multiple_of(WORD as u64) - at) as usize;
+        let head = (at.wrapping_neg() % WORD as u64) as usize;
         if head == 0 && bytes.len() == WORD {
             return self.store(at, bytes, true);
         }
         let (head, rest) = bytes.split_at(head.min(bytes.len()));
         let (words, tail) = rest.split_at(rest.len() / WORD * WORD);
-        let words_at = at + head.len() as u64;
-        for (at, bytes, as_words) in
-            [(at, head, false), (words_at, words, true), (words_at + words.len() as u64, tail, false)]
-        {
+        // What wraps around comes behind what leaves the space.
+        let words_at = at.wrapping_add(head.len() as u64);
+        for (at, bytes, as_words) in [
+            (at, head, false),
+            (words_at, words, true),
+            (words_at.wrapping_add(words.len() as u64), tail, false),
+        ] {
             if !bytes.is_empty() {
                 self.store(at, bytes, as_words)?;
             }
@@ -209,6 +215,9 @@ impl<'a> Tx<'a> {
     ) -> Result<(), TxError> {
         if work.fresh.stores(at, bytes.len()) {
             return Ok(put(&manager.space, at as usize, bytes)?);
+        }
+        if !manager.heap.is_data(at) {
+            return Err(TxError::NotAllocated { at });
         }
         manager.space.check(at as usize, bytes.len())?;
         match manager.options.logging {
@@ -251,7 +260,7 @@ impl<'a> Tx<'a> {
         let at = match self.manager.heap.reserve(bytes) {
             // What was freed may only wait for the log to be truncated.
             Err(_) if self.manager.options.logging == Logging::Redo => {
-                self.manager.truncate()?;
+                self.manager.log.truncate()?;
                 self.manager.heap.reserve(bytes)?
             }
             answer => answer?,
@@ -281,7 +290,7 @@ impl<'a> Tx<'a> {
                     .try_for_each(|(offset, bytes)| Ok(window.write_bytes((at + offset) as usize, bytes)?));
             }
         }
-        parts.into_iter().try_for_each(|(offset, bytes)| self.write_bytes(at + offset, bytes))
+        parts.into_iter().try_for_each(|(offset, bytes)| self.write_bytes(at.saturating_add(offset), bytes))
     }
 
     /// Frees the object at `object`, when the transaction commits.
@@ -308,12 +317,6 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// It can only be aborted from here on: for a data structure whose change failed half way.
-    #[cold]
-    pub fn doom(&mut self) {
-        self.work.borrow_mut().doomed = true;
-    }
-
     /// An error if it cannot commit any more.
     pub(crate) fn check_not_doomed(&self) -> Result<(), TxError> {
         if self.work.borrow().doomed { Err(TxError::Doomed) } else { Ok(()) }
@@ -338,11 +341,15 @@ impl<'a> Tx<'a> {
     /// Ends the transaction: behind this, all of it survives. Part of an outer one, it ends with that.
     ///
     /// # Errors
-    /// Why nothing of it was done; or that the manager is poisoned, and the next open decides.
+    /// Why nothing of it was done, an inner one that is still open among that; or that the manager is poisoned,
+    /// and the next open decides.
     #[inline]
     pub fn commit(mut self) -> Result<(), TxError> {
         let mut guard = self.work.borrow_mut();
         let work = &mut *guard;
+        if work.depth != self.depth {
+            return Err(TxError::NotInnermost);
+        }
         if work.depth > 1 {
             work.depth -= 1;
             let doomed = work.doomed;
@@ -353,7 +360,7 @@ impl<'a> Tx<'a> {
         if work.doomed {
             return Err(TxError::Doomed);
         }
-        self.manager.check_poison()?;
+        self.manager.log.check_poison()?;
         let logs = !work.is_read_only() || work.open.is_some();
         if logs || work.versions.written() > 1 {
             for (at, epoch) in work.versions.epochs()? {
@@ -397,7 +404,7 @@ impl<'a> Tx<'a> {
 
     fn undo(&self, work: &mut Work) -> Result<(), TxError> {
         work.versions.take_back();
-        if let Err(poisoned) = self.manager.check_poison() {
+        if let Err(poisoned) = self.manager.log.check_poison() {
             // What it decided is the log's to say: what it reserved may be allocated there.
             self.manager.close_lane(work);
             return Err(poisoned);

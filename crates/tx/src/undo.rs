@@ -58,13 +58,13 @@ impl Manager {
 
     fn open_lane(&self, work: &mut Work) -> Result<(), TxError> {
         if work.open.is_none() {
-            let mut lane = self.pool.take();
+            let mut lane = self.log.pool.take();
             lane.begin();
             lane.rewind_for_undo();
-            let tid = match self.next_tid() {
+            let tid = match self.log.next_tid() {
                 Ok(tid) => tid,
                 Err(error) => {
-                    self.pool.put(lane);
+                    self.log.pool.put(lane);
                     return Err(error);
                 }
             };
@@ -93,8 +93,8 @@ impl Manager {
         }
         self.mark(lane, tid, work).inspect_err(|_| self.unclaim(lane, work))?;
         if listed {
-            self.decided(self.heap.publish_claimed(lane.number, tid).map_err(TxError::from))?;
-            self.decided(self.heap.retire(lane.number, tid).map_err(TxError::from))?;
+            self.log.decided(self.heap.publish_claimed(lane.number, tid).map_err(TxError::from))?;
+            self.log.decided(self.heap.retire(lane.number, tid).map_err(TxError::from))?;
         }
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Manager {
             lane.append_slot(space, &lane.announce_slot(space)?, &slot)?;
         }
         space.fence();
-        self.decided(lane.mark_done(space, tid, listed).map_err(TxError::from))?;
+        self.log.decided(lane.mark_done(space, tid, listed).map_err(TxError::from))?;
         space.fence();
         if late {
             work.versions.mark()?;
@@ -143,13 +143,13 @@ impl Manager {
             Ok(())
         });
         self.close_lane(work);
-        self.decided(ended)
+        self.log.decided(ended)
     }
 
     /// Gives the lane back.
     pub(crate) fn close_lane(&self, work: &mut Work) {
         if let Some(Open { lane, .. }) = work.open.take() {
-            self.pool.put(lane);
+            self.log.pool.put(lane);
         }
     }
 }

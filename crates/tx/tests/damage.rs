@@ -30,6 +30,12 @@ fn content(space: &Space) -> Vec<u8> {
     bytes
 }
 
+fn copy(space: &Space) -> Arc<Space> {
+    let copy = memory(space.domain().kind());
+    copy.write_bytes(0, &content(space)).expect("as long");
+    copy
+}
+
 fn flip(space: &Space, at: usize, bit: u8) {
     let byte: u8 = space.read(at).expect("inside");
     space.write_bytes(at, &[byte ^ 1 << bit]).expect("inside");
@@ -51,7 +57,8 @@ fn written(mode: Logging) -> (Arc<Space>, usize, Vec<u64>) {
             .expect("committed");
     }
     let row = (0..ROW).map(|index| ground.read(index)).collect();
-    (space.clone(), log_at(&ground), row)
+    // As a crash leaves it: a manager that ends empties its log.
+    (copy(&space), log_at(&ground), row)
 }
 
 /// Older bytes of the heap beside a log that has moved on, as damage can leave them: the transaction's homes
@@ -69,8 +76,8 @@ fn a_heap_that_has_lost_what_a_transaction_freed_is_refused_before_anything_is_w
         });
         freed.expect("committed");
         let log = ground.manager.heap().log_area();
-        drop(ground);
         let kept = content(&space);
+        drop(ground);
         space.write_bytes(0, &older).expect("inside");
         let (start, end) = (log.start as usize, log.end as usize);
         space.write_bytes(start, &kept[start..end]).expect("inside");
@@ -152,8 +159,9 @@ fn a_last_transaction_that_is_damaged_is_missed_in_every_domain() {
             damaged("lost", &|slot| slot.fill(0));
             damaged("garbage", &|slot| slot.fill(round as u8 | 1));
         }
-        drop(ground);
+        // Before it ends, and empties its log.
         let whole = content(&space);
+        drop(ground);
         let (tid, last) = *slots(&whole, log).last().expect("a slot");
         // Its records, and what they hold, by the TID that both kinds of records begin with.
         let lane = (last - log - LANE_AT) / LANE_BYTES * LANE_BYTES + LANE_AT + log;

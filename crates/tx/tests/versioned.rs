@@ -273,7 +273,8 @@ fn cut(kind: DomainKind, options: &Options, seed: u64, edit: impl Fn(&mut Story)
             continue;
         };
         // The recovery is cut, too.
-        let (program, cache) = Program::start(&dimm, options, false);
+        let opened = catch_unwind(AssertUnwindSafe(|| Program::start(&dimm, options, false)));
+        let (program, cache) = opened.map_err(|_| told("refused".into()))?;
         let recovery = cache.history();
         drop(program);
         let mut steps: Vec<_> = (0..4).map(|_| random.below(recovery.len() as u64 + 1) as usize).collect();
