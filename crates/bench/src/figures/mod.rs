@@ -13,7 +13,8 @@
 //! | `sps` | `sps.tcs`, `sps.energy`, and every scheme, domain and threshold |
 //!
 //! Every report of a benchmark with budgets ends with `bound.max_dirty`: the highest dirty count of its own
-//! runs against them. The stores are made in a directory of their own, which is removed at the end.
+//! runs against them. The stores are made in a directory of their own, which is removed at the end; what a
+//! signal left is removed by the next benchmark in the same place.
 //!
 //! Does not judge: a figure carries what it has to reach, and whether it does follows from it.
 
@@ -34,18 +35,19 @@ mod restore;
 mod rivals;
 mod rounds;
 mod save;
+mod scratch;
 mod sps;
 mod tx;
 mod ycsb;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use wattkeep::{KeeperPlace, PolicyName};
 
+use self::scratch::Scratch;
 use crate::measure::{Figure, Reach, Report, Rounds};
 
 /// The names that [`run`] knows, besides `all`.
@@ -162,31 +164,6 @@ impl std::error::Error for BenchError {
 impl From<wattkeep::Error> for BenchError {
     fn from(error: wattkeep::Error) -> Self {
         Self::Store(error)
-    }
-}
-
-/// A directory that is removed, with the stores in it, when the benchmark ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(within: &Path) -> Result<Self, BenchError> {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = within.join(format!("wattkeep-bench-{}-{number}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path)
-            .map_err(BenchError::while_(format!("making {} for the benchmark's stores", path.display())))?;
-        Ok(Self(path))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
