@@ -394,8 +394,9 @@ mod tests {
         runs
     }
 
-    /// Histories; an interpreter takes a minute for a few.
-    const SEEDS: u64 = if cfg!(miri) { 4 } else { 200 };
+    /// Histories, and how long they are: an interpreter takes minutes for a few.
+    const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
+    const STEPS: u64 = if cfg!(miri) { 16 } else { 60 };
 
     const ANY: Tally = Tally { words: usize::MAX, objects: usize::MAX, object_bytes: usize::MAX };
 
@@ -420,7 +421,7 @@ mod tests {
             let (mut lines, mut model) = (Lines::default(), Model::new());
             // Few lines and many: with and without a table.
             let span = if seed % 2 == 0 { 300 } else { 6000 };
-            for step in 0..random.below(60) {
+            for step in 0..random.below(STEPS) {
                 let (mut at, mut len) = (random.below(span), random.below(150) as usize);
                 let words = random.below(2) == 0;
                 if words {
@@ -447,7 +448,7 @@ mod tests {
         for seed in 0..SEEDS {
             let mut random = Random::new(seed);
             let (mut lines, mut model, mut new) = (Lines::default(), Model::new(), Vec::new());
-            for _ in 0..random.below(40) {
+            for _ in 0..random.below(STEPS) {
                 let (mut at, mut len) = (random.below(2000), random.below(150));
                 let words = random.below(2) == 0;
                 if words {
