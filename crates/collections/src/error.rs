@@ -8,7 +8,8 @@ use wattkeep_tx::TxError;
 
 use crate::kind::{Kind, OtherFormat};
 
-/// Why an operation on a data structure failed. Inside a transaction: hand it on, so that it aborts.
+/// Why an operation on a data structure failed. Inside a transaction: hand it on, so that it aborts. A change
+/// that fails half way leaves it no choice: the transaction can only be aborted.
 #[derive(Debug)]
 pub enum Error {
     /// The transaction failed.

@@ -204,13 +204,14 @@ impl<K: Pod, V: Pod> HashMap<K, V> {
     /// # Errors
     /// As [`Self::insert`].
     pub fn update(&self, tx: &mut Tx<'_>, key: &K, change: impl FnOnce(&mut V)) -> Result<bool, Error> {
-        self.place().change(tx)?;
-        let Some(entry) = self.table.find(&*tx, key)? else { return Ok(false) };
-        let at = Ptr::<V>::at(entry + Fixed::<K, V>::AT_VALUE);
-        let mut value = tx.read(at)?;
-        change(&mut value);
-        tx.write(at, &value)?;
-        Ok(true)
+        self.place().change(tx, |tx| {
+            let Some(entry) = self.table.find(&*tx, key)? else { return Ok(false) };
+            let at = Ptr::<V>::at(entry + Fixed::<K, V>::AT_VALUE);
+            let mut value = tx.read(at)?;
+            change(&mut value);
+            tx.write(at, &value)?;
+            Ok(true)
+        })
     }
 
     /// Removes `key`; the value that it had.

@@ -1,6 +1,7 @@
 //! Where a structure lies: its heap, its latch, the offset of its header.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -108,10 +109,15 @@ impl Place {
         self.latch.own(tx)
     }
 
-    /// [`Self::own`], and `tx` will change it.
+    /// [`Self::own`], and `tx` changes it, as a [`whole`].
     #[inline]
-    pub(crate) fn change(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
-        self.latch.change(tx)
+    pub(crate) fn change<'m, R>(
+        &self,
+        tx: &mut Tx<'m>,
+        change: impl FnOnce(&mut Tx<'m>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.latch.change(tx)?;
+        whole(tx, change)
     }
 
     /// Takes the structure's header from the heap; its parts are gone before.
@@ -119,6 +125,28 @@ impl Place {
         tx.write_word(Ptr::at(self.at), 0)?;
         Ok(tx.free(Ptr::<u8>::at(self.at))?)
     }
+}
+
+/// A change that has not come to its end: the transaction can only be aborted.
+struct HalfMade<'t, 'm>(&'t mut Tx<'m>);
+
+impl Drop for HalfMade<'_, '_> {
+    fn drop(&mut self) {
+        self.0.doom();
+    }
+}
+
+/// Makes a change that may fail half way, or panic: what it left must not be committed, so `tx` is doomed then.
+/// The one place that knows this, for all structures.
+#[inline]
+pub(crate) fn whole<'m, R>(
+    tx: &mut Tx<'m>,
+    change: impl FnOnce(&mut Tx<'m>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let half = HalfMade(tx);
+    let changed = change(half.0)?;
+    mem::forget(half);
+    Ok(changed)
 }
 
 impl fmt::Debug for Place {

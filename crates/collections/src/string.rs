@@ -136,7 +136,10 @@ impl PString {
     /// The heap is full, the string damaged or gone; or [`Error::Deadlock`]. Hand it on: the transaction must
     /// abort.
     pub fn set(&self, tx: &mut Tx<'_>, text: &str) -> Result<(), Error> {
-        self.place.change(tx)?;
+        self.place.change(tx, |tx| self.replace(tx, text))
+    }
+
+    fn replace(&self, tx: &mut Tx<'_>, text: &str) -> Result<(), Error> {
         let header = self.header(tx)?;
         let needed = whole_words(text.len()) as u64;
         // Memory of which less than half would be used is given back.
@@ -154,7 +157,10 @@ impl PString {
     /// # Errors
     /// As [`Self::set`].
     pub fn push_str(&self, tx: &mut Tx<'_>, more: &str) -> Result<(), Error> {
-        self.place.change(tx)?;
+        self.place.change(tx, |tx| self.append(tx, more))
+    }
+
+    fn append(&self, tx: &mut Tx<'_>, more: &str) -> Result<(), Error> {
         let header = self.header(tx)?;
         let len = header.len + more.len() as u64;
         if len > header.capacity {

@@ -10,7 +10,7 @@ use crate::check::Findings;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::latch::Latch;
-use crate::place::Place;
+use crate::place::{Place, whole};
 
 /// The parts that each structure brings along; not for other crates.
 pub(crate) mod parts {
@@ -56,10 +56,12 @@ pub trait Structure: parts::Parts + 'static {
     /// # Errors
     /// The heap is full, or the transaction fails.
     fn create(tx: &mut Tx<'_>) -> Result<Self, Error> {
-        let at = Self::make(tx)?;
-        // In the line that was just written.
-        tx.write_word(Ptr::at(Kind::mark_at(at)), Self::KIND.mark(at))?;
-        Ok(Self::at(Place::made(tx, at, Self::KIND)?))
+        whole(tx, |tx| {
+            let at = Self::make(tx)?;
+            // In the line that was just written.
+            tx.write_word(Ptr::at(Kind::mark_at(at)), Self::KIND.mark(at))?;
+            Ok(Self::at(Place::made(tx, at, Self::KIND)?))
+        })
     }
 
     /// Opens the one at `ptr`.
@@ -165,9 +167,10 @@ pub trait Structure: parts::Parts + 'static {
     /// As every change: hand it on, the transaction must abort. One with more parts than a transaction's log
     /// can list is not destroyed at once: remove most of its entries first, some in a transaction.
     fn destroy(self, tx: &mut Tx<'_>) -> Result<(), Error> {
-        self.place().change(tx)?;
-        self.free_parts(tx)?;
-        self.place().destroy(tx)
+        self.place().change(tx, |tx| {
+            self.free_parts(tx)?;
+            self.place().destroy(tx)
+        })
     }
 }
 

@@ -171,11 +171,12 @@ impl<T: Pod> Vector<T> {
     /// The heap is full, the vector damaged or gone; or [`Error::Deadlock`]. Hand it on: the transaction must
     /// abort.
     pub fn push(&self, tx: &mut Tx<'_>, element: &T) -> Result<(), Error> {
-        self.place.change(tx)?;
-        let len = self.count(tx)?;
-        let at = Self::ITEMS.reserve(tx, self.directory(), len)?;
-        tx.write(Ptr::at(at), element)?;
-        self.set_count(tx, len + 1)
+        self.place.change(tx, |tx| {
+            let len = self.count(tx)?;
+            let at = Self::ITEMS.reserve(tx, self.directory(), len)?;
+            tx.write(Ptr::at(at), element)?;
+            self.set_count(tx, len + 1)
+        })
     }
 
     /// Takes the last element away.
@@ -183,11 +184,12 @@ impl<T: Pod> Vector<T> {
     /// # Errors
     /// As [`Self::push`].
     pub fn pop(&self, tx: &mut Tx<'_>) -> Result<Option<T>, Error> {
-        self.place.change(tx)?;
-        let Some(last) = self.count(tx)?.checked_sub(1) else { return Ok(None) };
-        let element = self.value(&*tx, last)?;
-        self.shorten(tx, last)?;
-        Ok(element)
+        self.place.change(tx, |tx| {
+            let Some(last) = self.count(tx)?.checked_sub(1) else { return Ok(None) };
+            let element = self.value(&*tx, last)?;
+            self.shorten(tx, last)?;
+            Ok(element)
+        })
     }
 
     /// Sets element `index`; whether there is one.
@@ -203,12 +205,13 @@ impl<T: Pod> Vector<T> {
     /// # Errors
     /// As [`Self::push`].
     pub fn update(&self, tx: &mut Tx<'_>, index: u64, change: impl FnOnce(&mut T)) -> Result<bool, Error> {
-        self.place.change(tx)?;
-        let Some(at) = self.element(&*tx, index)?.map(Ptr::<T>::at) else { return Ok(false) };
-        let mut element = tx.read(at)?;
-        change(&mut element);
-        tx.write(at, &element)?;
-        Ok(true)
+        self.place.change(tx, |tx| {
+            let Some(at) = self.element(&*tx, index)?.map(Ptr::<T>::at) else { return Ok(false) };
+            let mut element = tx.read(at)?;
+            change(&mut element);
+            tx.write(at, &element)?;
+            Ok(true)
+        })
     }
 
     /// Takes element `index` away and puts the last in its place.
@@ -216,11 +219,13 @@ impl<T: Pod> Vector<T> {
     /// # Errors
     /// As [`Self::push`].
     pub fn swap_remove(&self, tx: &mut Tx<'_>, index: u64) -> Result<Option<T>, Error> {
-        let Some(gone) = self.get_in(tx, index)? else { return Ok(None) };
-        if let Some(last) = self.pop(tx)? {
-            self.set(tx, index, &last)?;
-        }
-        Ok(Some(gone))
+        self.place.change(tx, |tx| {
+            let Some(gone) = self.value(&*tx, index)? else { return Ok(None) };
+            if let Some(last) = self.pop(tx)? {
+                self.set(tx, index, &last)?;
+            }
+            Ok(Some(gone))
+        })
     }
 
     /// Takes the elements from `len` on away.
@@ -228,8 +233,7 @@ impl<T: Pod> Vector<T> {
     /// # Errors
     /// As [`Self::push`].
     pub fn truncate(&self, tx: &mut Tx<'_>, len: u64) -> Result<(), Error> {
-        self.place.change(tx)?;
-        if len < self.count(tx)? { self.shorten(tx, len) } else { Ok(()) }
+        self.place.change(tx, |tx| if len < self.count(tx)? { self.shorten(tx, len) } else { Ok(()) })
     }
 
     fn shorten(&self, tx: &mut Tx<'_>, len: u64) -> Result<(), Error> {

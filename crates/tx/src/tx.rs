@@ -317,6 +317,12 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
+    /// It can only be aborted from here on: for a data structure whose change failed half way.
+    #[cold]
+    pub fn doom(&mut self) {
+        self.work.borrow_mut().doomed = true;
+    }
+
     /// An error if it cannot commit any more.
     pub(crate) fn check_not_doomed(&self) -> Result<(), TxError> {
         if self.work.borrow().doomed { Err(TxError::Doomed) } else { Ok(()) }

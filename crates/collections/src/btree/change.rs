@@ -22,7 +22,10 @@ impl<K: Pod + Ord, V: Pod> BTree<K, V> {
     /// The heap is full, the tree damaged or gone; or [`Error::Deadlock`]. Hand it on: the transaction must
     /// abort.
     pub fn insert(&self, tx: &mut Tx<'_>, key: &K, value: &V) -> Result<bool, Error> {
-        self.place.change(tx)?;
+        self.place.change(tx, |tx| self.put(tx, key, value))
+    }
+
+    fn put(&self, tx: &mut Tx<'_>, key: &K, value: &V) -> Result<bool, Error> {
         let header = self.header(tx)?;
         let mut path = Path::with_capacity(header.level as usize);
         let mut leaf = Self::descend(&*tx, &header, Some(key), |node, index| path.push((node, index)))?;
@@ -106,7 +109,10 @@ impl<K: Pod + Ord, V: Pod> BTree<K, V> {
     /// # Errors
     /// As [`Self::insert`].
     pub fn remove(&self, tx: &mut Tx<'_>, key: &K) -> Result<Option<V>, Error> {
-        self.place.change(tx)?;
+        self.place.change(tx, |tx| self.take(tx, key))
+    }
+
+    fn take(&self, tx: &mut Tx<'_>, key: &K) -> Result<Option<V>, Error> {
         let header = self.header(tx)?;
         let mut path = Path::with_capacity(header.level as usize);
         let mut leaf = Self::descend(&*tx, &header, Some(key), |node, index| path.push((node, index)))?;

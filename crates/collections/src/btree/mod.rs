@@ -165,12 +165,13 @@ impl<K: Pod + Ord, V: Pod> BTree<K, V> {
     /// # Errors
     /// As [`Self::insert`].
     pub fn update(&self, tx: &mut Tx<'_>, key: &K, change: impl FnOnce(&mut V)) -> Result<bool, Error> {
-        self.place.change(tx)?;
-        let Some(at) = self.find(&*tx, key)?.map(Ptr::<V>::at) else { return Ok(false) };
-        let mut value = tx.read(at)?;
-        change(&mut value);
-        tx.write(at, &value)?;
-        Ok(true)
+        self.place.change(tx, |tx| {
+            let Some(at) = self.find(&*tx, key)?.map(Ptr::<V>::at) else { return Ok(false) };
+            let mut value = tx.read(at)?;
+            change(&mut value);
+            tx.write(at, &value)?;
+            Ok(true)
+        })
     }
 }
 

@@ -278,7 +278,17 @@ impl<E: Entries> Table<E> {
     /// Writes the entry of `key`; whether there was none.
     pub(crate) fn insert(&self, tx: &mut Tx<'_>, key: &E::Key, value: &E::Value) -> Result<bool, Error> {
         let foreseen = self.foresee(tx, key);
-        self.place.change(tx)?;
+        self.place.change(tx, |tx| self.put(tx, foreseen, key, value))
+    }
+
+    #[inline]
+    fn put(
+        &self,
+        tx: &mut Tx<'_>,
+        foreseen: Option<(u64, u64)>,
+        key: &E::Key,
+        value: &E::Value,
+    ) -> Result<bool, Error> {
         let header = self.header(tx)?;
         let hash = match foreseen {
             Some((seed, hash)) if seed == header.seed => hash,
@@ -317,7 +327,16 @@ impl<E: Entries> Table<E> {
         key: &E::Key,
         taken: impl FnOnce(&Tx<'_>, u64) -> Result<R, Error>,
     ) -> Result<Option<R>, Error> {
-        self.place.change(tx)?;
+        self.place.change(tx, |tx| self.take(tx, key, taken))
+    }
+
+    #[inline]
+    fn take<R>(
+        &self,
+        tx: &mut Tx<'_>,
+        key: &E::Key,
+        taken: impl FnOnce(&Tx<'_>, u64) -> Result<R, Error>,
+    ) -> Result<Option<R>, Error> {
         let header = self.header(tx)?;
         let Search::Found { slot, entry } = self.search(tx, &header, E::hash(header.seed, key), key)? else {
             return Ok(None);

@@ -5,10 +5,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use wattkeep_collections::{BTree, Error, HashMap, Structure, Structures, Vector};
+use wattkeep_collections::{BTree, BytesMap, Error, HashMap, PString, Structure, Structures, Vector};
 use wattkeep_heap::{Heap, HeapError};
 use wattkeep_persist::{Anonymous, Domain, Ptr, Space};
-use wattkeep_tx::{Manager, Options, TxError};
+use wattkeep_tx::{Manager, Options, Tx, TxError};
 
 use crate::support::Pool;
 
@@ -89,6 +89,71 @@ fn out_of_space() {
     }
 }
 
+/// A heap whose last room goes to one change after the other, each of which says so when it fails, and is not
+/// listened to.
+fn fill_and_swallow(name: &str, mut change: impl FnMut(&Pool, &mut Tx<'_>, u64) -> Result<(), Error>) {
+    for pool in Pool::of_both_logs(POOL) {
+        let large: Vec<u64> = std::iter::from_fn(|| pool.heap.alloc(LARGE as u64).ok()).collect();
+        large[..12].iter().for_each(|at| pool.heap.free(*at).expect("an object"));
+        let mut failures = 0;
+        for n in 0.. {
+            let mut change_made = Ok(());
+            let end = pool.manager.run(|tx| {
+                change_made = change(&pool, tx, n);
+                Ok::<_, TxError>(())
+            });
+            let Err(full) = change_made else {
+                end.expect("nothing failed");
+                continue;
+            };
+            assert!(
+                matches!(full, Error::Tx(TxError::Heap(HeapError::OutOfSpace { .. }))),
+                "{name}: {full:?}"
+            );
+            assert!(matches!(end, Err(TxError::Doomed)), "{name}: {n} is half made, and {end:?}");
+            failures += 1;
+            if failures == 40 {
+                break;
+            }
+        }
+        large[12..].iter().for_each(|at| pool.heap.free(*at).expect("an object"));
+        let report = pool.heap.check(Some(&Structures)).expect("readable");
+        assert!(report.is_clean(), "{name}: {report}");
+        assert_eq!(report.leaks.as_ref().map(|leaks| leaks.objects), Some(0), "{name}: {report}");
+    }
+}
+
+/// A program did not hand on that the heap was full, and committed. The change that had failed had made an
+/// entry, and no bucket for it; a node, and none above it; a header, and nothing behind it: these were allocated,
+/// and nobody's. A change that fails half way is the end of its transaction now.
+#[test]
+fn a_change_that_fails_half_way_is_not_committed() {
+    fill_and_swallow("a hash map", |pool, tx, n| {
+        let map = HashMap::<u64, [u64; 9]>::open_or_create_root(tx.manager(), "root")?;
+        assert!(Arc::ptr_eq(tx.heap(), &pool.heap));
+        map.insert(tx, &n, &[n; 9]).map(|_| ())
+    });
+    fill_and_swallow("a map of bytes", |_, tx, n| {
+        let map = BytesMap::open_or_create_root(tx.manager(), "root")?;
+        map.insert(tx, &n.to_le_bytes(), &vec![1; n as usize % 1000]).map(|_| ())
+    });
+    fill_and_swallow("a tree", |_, tx, n| {
+        let tree = BTree::<u64, [u64; 4]>::open_or_create_root(tx.manager(), "root")?;
+        tree.insert(tx, &n.wrapping_mul(0x9e37_79b9_7f4a_7c15), &[n; 4]).map(|_| ())
+    });
+    fill_and_swallow("a vector of strings", |_, tx, n| {
+        let texts = Vector::open_or_create_root(tx.manager(), "root")?;
+        let text = PString::create(tx)?;
+        text.set(tx, &"text".repeat(n as usize % 300))?;
+        texts.push(tx, &text.ptr())
+    });
+    fill_and_swallow("structures", |_, tx, _| {
+        let all = Vector::open_or_create_root(tx.manager(), "root")?;
+        let map = HashMap::<u64, u64>::create(tx)?;
+        all.push(tx, &map.ptr())
+    });
+}
+
 #[test]
 fn a_size_that_overflows() {
     for (pool, map) in made() {
@@ -151,7 +216,7 @@ fn a_heap_a_log_or_a_structure_from_a_newer_version() {
         let newer = changed(&pool, map.ptr().offset(), |word| word + 0x100);
         let heap = Arc::new(Heap::open(newer).expect("a heap"));
         let refused = HashMap::<u64, u64>::open_root(&heap, "map").expect_err("newer");
-        assert_clear(&refused, "or a newer version");
+        assert_clear(&refused, "with a newer version");
         assert_intact(pool, map);
     }
 }
@@ -235,6 +300,15 @@ fn a_panic_inside_a_transaction() {
         }));
         let panic = panicked.map(|_| ()).expect_err("it is handed on");
         assert_eq!(panic.downcast_ref(), Some(&"a panic that was planned"));
+        // In the midst of a change, and caught before the transaction ends.
+        let doomed = pool.manager.run(|tx| {
+            let change = AssertUnwindSafe(|| {
+                map.update(tx, &3, |_| std::panic::resume_unwind(Box::new("a panic that was planned")))
+            });
+            assert!(catch_unwind(change).is_err());
+            Ok::<_, TxError>(())
+        });
+        assert!(matches!(doomed, Err(TxError::Doomed)), "{doomed:?}");
         assert_intact(pool, map);
     }
 }
