@@ -9,7 +9,7 @@ use wattkeep_tx::Tx;
 use crate::check::{Met, Pointers};
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::place::Place;
+use crate::place::{Place, is_bulk};
 use crate::structure::parts::Parts;
 use crate::table::{self, Cursor, Entries, Form, Table, hash_bytes};
 use crate::view::{View, whole_words};
@@ -111,7 +111,8 @@ impl Entries for Loose {
     fn rewrite(tx: &mut Tx<'_>, at: u64, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         let head = Head::read(&*tx, at)?;
         // An entry that shrinks much gives its memory back: so its size always follows from its head.
-        if Self::bytes(key, value) as u64 != head.entry_bytes() {
+        let bytes = Self::bytes(key, value);
+        if bytes as u64 != head.entry_bytes() || is_bulk(tx, at, bytes) {
             return Ok(false);
         }
         if head.value as usize != value.len() {
@@ -141,7 +142,8 @@ impl Form for Loose {
     }
 }
 
-/// A persistent hash map of byte strings: keys and values of any length up to 4 GiB.
+/// A persistent hash map of byte strings: keys and values of any length up to 4 GiB. A large value is replaced in
+/// new memory: the heap needs room for both until the transaction has committed.
 #[derive(Clone)]
 pub struct BytesMap {
     table: Table<Loose>,

@@ -48,6 +48,15 @@ pub enum Error {
     Deadlock,
     /// The same thread changes this structure in a transaction that has not ended.
     OwnTransaction,
+    /// One change of such a structure may log more than the heap's log has room for: it is not made.
+    LogTooSmall {
+        /// What it would have been.
+        kind: Kind,
+        /// Bytes that a change may log.
+        needed: usize,
+        /// Bytes that there are.
+        room: usize,
+    },
     /// A key, value, string or index that the structure cannot hold.
     TooLarge {
         /// What is too large.
@@ -90,6 +99,12 @@ impl fmt::Display for Error {
             Self::OwnTransaction => f.write_str(
                 "this thread changes the structure in a transaction that has not ended: read it through the \
                  transaction",
+            ),
+            Self::LogTooSmall { kind, needed, room } => write!(
+                f,
+                "one change of {kind} may log {needed} bytes, and the heap's log has room for {room}: keep what is \
+                 so large in memory of its own and a Ptr to it here, or create the heap with a larger \
+                 log_area_bytes"
             ),
             Self::TooLarge { what, size, most } => write!(f, "{what} of {size}, where {most} is the most"),
         }

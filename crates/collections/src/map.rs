@@ -10,7 +10,7 @@ use wattkeep_tx::Tx;
 use crate::check::{Met, Pointers};
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::place::Place;
+use crate::place::{Place, is_bulk};
 use crate::structure::parts::Parts;
 use crate::table::{self, Cursor, Entries, Form, Table, hash_bytes};
 use crate::view::{View, whole_words};
@@ -58,6 +58,9 @@ impl<K: Pod, V: Pod> Entries for Fixed<K, V> {
 
     #[inline]
     fn rewrite(tx: &mut Tx<'_>, at: u64, _key: &K, value: &V) -> Result<bool, Error> {
+        if is_bulk(tx, at, Self::BYTES) {
+            return Ok(false);
+        }
         tx.write(Ptr::at(at + Self::AT_VALUE), value)?;
         Ok(true)
     }
@@ -209,7 +212,11 @@ impl<K: Pod, V: Pod> HashMap<K, V> {
             let at = Ptr::<V>::at(entry + Fixed::<K, V>::AT_VALUE);
             let mut value = tx.read(at)?;
             change(&mut value);
-            tx.write(at, &value)?;
+            if is_bulk(tx, entry, Fixed::<K, V>::BYTES) {
+                self.insert(tx, key, &value)?;
+            } else {
+                tx.write(at, &value)?;
+            }
             Ok(true)
         })
     }

@@ -149,6 +149,22 @@ pub(crate) fn whole<'m, R>(
     Ok(changed)
 }
 
+/// A value of so many bytes is written in place, whatever the log: none is so small that it has no room.
+const IN_PLACE_ALWAYS: usize = 128;
+
+/// Whether a value that lies at `at` is not rewritten in place, but replaced by one in new memory, to which stores
+/// are not logged: one that would take more than an eighth of what a transaction may log.
+#[inline]
+pub(crate) fn is_bulk(tx: &Tx<'_>, at: u64, bytes: usize) -> bool {
+    bytes > IN_PLACE_ALWAYS && bytes > tx.log_bytes() / 8 && tx.logs(at, bytes)
+}
+
+/// Refuses to make a structure of which one change may log so many bytes, if the heap's log has no room for them.
+pub(crate) fn fits_log(tx: &Tx<'_>, kind: Kind, needed: usize) -> Result<(), Error> {
+    let room = tx.log_bytes();
+    if needed <= room { Ok(()) } else { Err(Error::LogTooSmall { kind, needed, room }) }
+}
+
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {:#x}", self.kind, self.at)

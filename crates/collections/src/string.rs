@@ -10,7 +10,7 @@ use wattkeep_tx::Tx;
 use crate::check::Met;
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::place::Place;
+use crate::place::{Place, is_bulk};
 use crate::structure::parts::Parts;
 use crate::view::{View, whole_words};
 
@@ -143,7 +143,8 @@ impl PString {
         let header = self.header(tx)?;
         let needed = whole_words(text.len()) as u64;
         // Memory of which less than half would be used is given back.
-        if needed > header.capacity || needed < header.capacity / 2 {
+        let fits = needed <= header.capacity && needed >= header.capacity / 2;
+        if !fits || is_bulk(tx, header.text, text.len()) {
             return self.put(tx, &header, needed, text.as_bytes());
         }
         if !text.is_empty() {
@@ -163,14 +164,21 @@ impl PString {
     fn append(&self, tx: &mut Tx<'_>, more: &str) -> Result<(), Error> {
         let header = self.header(tx)?;
         let len = header.len + more.len() as u64;
-        if len > header.capacity {
+        let end = header.text + header.len;
+        // As long as the log has room, for all of the text is copied otherwise.
+        let bulk = more.len() > tx.log_bytes() / 2 && tx.logs(end, more.len());
+        if len > header.capacity || bulk {
             let mut text = header.bytes(tx, more.len())?;
             text.extend_from_slice(more.as_bytes());
-            let capacity = (whole_words(text.len()) as u64).max(2 * header.capacity);
+            let capacity = if len > header.capacity {
+                (whole_words(text.len()) as u64).max(2 * header.capacity)
+            } else {
+                header.capacity
+            };
             return self.put(tx, &header, capacity, &text);
         }
         if !more.is_empty() {
-            tx.write_bytes(header.text + header.len, more.as_bytes())?;
+            tx.write_bytes(end, more.as_bytes())?;
         }
         self.set_len(tx, len)
     }

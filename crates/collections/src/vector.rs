@@ -10,7 +10,7 @@ use wattkeep_tx::Tx;
 use crate::check::Met;
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::place::Place;
+use crate::place::{Place, fits_log};
 use crate::segments::{DIRECTORY_BYTES, Segments};
 use crate::structure::parts::Parts;
 use crate::view::View;
@@ -65,6 +65,8 @@ pub(crate) fn walk(view: &impl View, at: u64, bytes: usize, met: &mut impl Met) 
 
 /// A persistent vector. It grows by segments: nothing is copied, and no push pays for the others.
 ///
+/// An element is logged when it changes: one of more than 448 KiB needs a heap with a log larger than the default.
+///
 /// What is stored must be [`Pod`]: a raw pointer is not.
 ///
 /// ```compile_fail,E0277
@@ -108,6 +110,7 @@ impl<T: Pod> Parts for Vector<T> {
     }
 
     fn make(tx: &mut Tx<'_>) -> Result<u64, Error> {
+        fits_log(tx, Self::KIND, size_of::<T>())?;
         let at = tx.alloc_bytes(HEADER_BYTES)?.offset();
         tx.write_bytes(at, &[0; HEADER_BYTES])?;
         tx.write_word(Ptr::at(at), Self::KIND.tag())?;

@@ -56,6 +56,13 @@ impl Fresh {
         inside
     }
 
+    /// Whether the range lies in one of the objects.
+    pub(crate) fn holds(&self, at: u64, len: usize) -> bool {
+        let behind = self.0.partition_point(|object| object.at <= at);
+        let end = at.saturating_add(len as u64);
+        behind.checked_sub(1).is_some_and(|place| end <= self.0[place].at + self.0[place].bytes)
+    }
+
     /// Any of them was stored to.
     pub(crate) fn any_stored(&self) -> bool {
         self.0.iter().any(|object| object.stored.1 > 0)

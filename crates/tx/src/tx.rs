@@ -233,6 +233,17 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
+    /// Bytes of objects that one transaction may log.
+    #[inline]
+    pub fn log_bytes(&self) -> usize {
+        self.manager.most.runs.object_bytes
+    }
+
+    /// Whether stores to the `len` bytes at `at` are logged: not, where this transaction allocated them.
+    pub fn logs(&self, at: u64, len: usize) -> bool {
+        !self.work.borrow().fresh.holds(at, len)
+    }
+
     /// Allocates memory that holds `value`. It is allocated when the transaction commits, and never was
     /// otherwise.
     ///

@@ -26,7 +26,7 @@ pub(crate) use self::walk::walk;
 use crate::check::Met;
 use crate::error::Error;
 use crate::kind::{Kind, Shape};
-use crate::place::Place;
+use crate::place::{Place, fits_log};
 use crate::structure::parts::Parts;
 use crate::view::View;
 
@@ -50,6 +50,9 @@ type Leaf<K, V> = Node<K, V>;
 type Inner<K> = Node<K, u64>;
 
 /// A persistent map in the order of its keys.
+///
+/// Entries lie in nodes, whose changes are logged: entries of more than some 27 KiB need a heap with a log larger
+/// than the default. Keep the place of a larger value instead of it.
 ///
 /// What is stored must be [`Pod`]: a box is not.
 ///
@@ -82,6 +85,11 @@ impl<K: Pod + Ord, V: Pod> Parts for BTree<K, V> {
     }
 
     fn make(tx: &mut Tx<'_>) -> Result<u64, Error> {
+        // Two neighbours share their entries anew, at one level or two.
+        let largest = 2 * (Leaf::<K, V>::BYTES + Inner::<K>::BYTES);
+        if largest > 4 * node::NODE_BYTES {
+            fits_log(tx, Self::KIND, largest)?;
+        }
         let root = Leaf::<K, V>::make(tx, 0, 0, &[])?;
         let at = tx.alloc_bytes(size_of::<Header>())?.offset();
         let order = Order::of::<K>() as u64;

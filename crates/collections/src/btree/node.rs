@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::view::{View, whole_words};
 
 /// Bytes that a node tries to have.
-const NODE_BYTES: usize = 1024;
+pub(super) const NODE_BYTES: usize = 1024;
 
 /// Entries that the first line can order.
 const ORDER: usize = 48;

@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod growth;
 mod kinds;
+mod large;
 mod model;
 mod readers;
 mod support;
