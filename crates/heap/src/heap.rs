@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use wattkeep_persist::Space;
 
 use crate::cache::{Cache, Ready};
-use crate::chunks::{CACHED, CAPACITY, RESERVED};
+use crate::chunks::{CACHED, RESERVED};
 use crate::classes::{class_aligned, class_of};
 use crate::core::Core;
 use crate::desk;
@@ -92,7 +92,7 @@ impl Heap {
     }
 
     #[inline]
-    fn with<R>(&self, f: impl Fn(&Core, &mut Cache) -> R) -> R {
+    pub(crate) fn with<R>(&self, f: impl Fn(&Core, &mut Cache) -> R) -> R {
         desk::with(&self.core, move |cache| f(&self.core, cache))
     }
 
@@ -149,8 +149,8 @@ impl Heap {
     pub fn usable_size(&self, at: u64) -> Result<u64, HeapError> {
         let place = self.core.find(at)?;
         let state = self.core.settled(place);
-        if !is_position(state) && state != RESERVED && state != CAPACITY {
-            return Err(HeapError::DoubleFree { at });
+        if !is_position(state) && state != RESERVED {
+            return Err(crate::free::blame(state, at));
         }
         Ok(place.bytes() - if self.core.guard { 8 } else { 0 })
     }
@@ -194,23 +194,6 @@ impl Heap {
         Ok(())
     }
 
-    /// Takes volatile capacity from the same pages: nothing of it is written, and it is gone at restart.
-    ///
-    /// # Errors
-    /// No room.
-    pub fn cap_alloc(&self, bytes: u64) -> Result<u64, HeapError> {
-        self.undurable(bytes, CAPACITY)
-    }
-
-    /// Gives volatile capacity back.
-    ///
-    /// # Errors
-    /// It is none.
-    pub fn cap_free(&self, at: u64) -> Result<(), HeapError> {
-        self.core.before_taking()?;
-        self.with(move |core, cache| core.release(cache, at, CAPACITY))
-    }
-
     /// Sets an object apart for a transaction: it is gone at restart unless it is published.
     ///
     /// # Errors
@@ -227,7 +210,7 @@ impl Heap {
         self.with(move |core, cache| core.release(cache, at, RESERVED))
     }
 
-    fn undurable(&self, bytes: u64, state: u32) -> Result<u64, HeapError> {
+    pub(crate) fn undurable(&self, bytes: u64, state: u32) -> Result<u64, HeapError> {
         let bytes = self.padded(bytes);
         self.with(move |core, cache| match class_of(bytes) {
             Some(class) => Ok(core.take_chunk_as(cache, class, state)?),

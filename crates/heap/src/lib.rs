@@ -6,6 +6,7 @@
 //!
 //! An allocation passes `heap`, `desk`, `cache`, `core`, `chunks`, `log`; the modules:
 
+pub mod capacity; // volatile memory from the same pages
 pub mod check; // what is wrong
 pub mod error;
 pub mod heap; // the door
@@ -29,6 +30,7 @@ mod record; // the words of the log
 mod replayed; // a log that stores at the next open
 mod roots; // names
 
+pub use capacity::Capacity;
 pub use check::Report;
 pub use error::HeapError;
 pub use heap::Heap;

@@ -6,7 +6,7 @@ use common::{copy, heap, reopened, small, space};
 use proptest::prelude::*;
 use wattkeep_heap::trace::{Leak, Leaks};
 use wattkeep_heap::{Heap, HeapError, LANES, Options, Reach, Root, Tracer};
-use wattkeep_persist::{Ptr, Space};
+use wattkeep_persist::{Ptr, Refused, Space};
 
 /// Follows a list: the first word of an object points to the next one.
 struct List;
@@ -91,11 +91,21 @@ fn a_wrong_offset_is_refused_whatever_it_is() {
         heap.free(at).expect("an object");
         assert!(heap.free(at).is_err(), "freed twice");
     }
+    // Capacity has no offset; but one can be guessed, as that of the object that lies there next.
+    let object = heap.alloc(64).expect("room");
+    heap.free(object).expect("an object");
     let capacity = heap.cap_alloc(64).expect("room");
-    assert!(matches!(heap.free(capacity), Err(HeapError::WrongOwner { .. })));
+    for refused in [heap.free(object), heap.resize(object, 10).map(|_| ()), heap.cancel(object)] {
+        assert!(
+            matches!(refused, Err(HeapError::WrongOwner { owner: "volatile capacity", .. })),
+            "{refused:?}"
+        );
+    }
+    assert!(
+        matches!(heap.usable_size(object), Err(HeapError::WrongOwner { .. })) && !heap.is_allocated(object)
+    );
     heap.cap_free(capacity).expect("capacity");
     let object = heap.alloc(64).expect("room");
-    assert!(matches!(heap.cap_free(object), Err(HeapError::WrongOwner { .. })));
     assert!(matches!(heap.cancel(object), Err(HeapError::WrongOwner { .. })));
     assert!(heap.check(None).expect("readable").is_clean());
 }
@@ -194,8 +204,37 @@ fn what_a_transaction_freed_has_no_size() {
         heap.publish(0, bytes, &[], &[at]).expect("freed");
         assert_eq!(heap.usable_size(at), Err(HeapError::DoubleFree { at }));
     }
-    let capacity = heap.cap_alloc(100).expect("room");
-    assert_eq!(heap.usable_size(capacity), Ok(112));
+}
+
+/// An offset of volatile capacity could be stored in an object or given to a transaction, and named another
+/// object after a restart. What was taken before a restart, or from another heap, is refused now; the compiler
+/// refuses to store it (`Capacity`).
+#[test]
+fn capacity_is_of_one_opening_of_one_heap() {
+    let (heap, other) = (heap(4 << 20), heap(4 << 20));
+    for bytes in [0, 100, 100_000] {
+        let (mine, lost) = (heap.cap_alloc(bytes).expect("room"), other.cap_alloc(bytes).expect("room"));
+        let filled = vec![7; bytes as usize];
+        heap.cap_write(&mine, 0, &filled).expect("its own");
+        let mut read = vec![0; bytes as usize];
+        heap.cap_read(&mine, 0, &mut read).expect("its own");
+        assert_eq!((read, mine.bytes()), (filled, bytes));
+        for (offset, len) in [(bytes, 1), (0, bytes as usize + 1), (u64::MAX, 2)] {
+            let outside =
+                Err(HeapError::Space(Refused::Outside { at: offset as usize, len, space: bytes as usize }));
+            assert_eq!(heap.cap_write(&mine, offset, &vec![1; len]), outside);
+            assert_eq!(heap.cap_read(&mine, offset, &mut vec![1; len]), outside);
+        }
+        assert!(matches!(heap.cap_write(&lost, 0, &[]), Err(HeapError::Foreign { .. })));
+        assert!(matches!(heap.cap_free(lost), Err(HeapError::Foreign { .. })));
+        heap.cap_free(mine).expect("its own");
+    }
+    let before = heap.cap_alloc(100).expect("room");
+    let heap = reopened(&heap);
+    assert!(matches!(heap.cap_read(&before, 0, &mut [0; 8]), Err(HeapError::Foreign { .. })));
+    assert!(matches!(heap.cap_free(before), Err(HeapError::Foreign { .. })));
+    let report = heap.check(None).expect("readable");
+    assert!(report.is_clean() && report.objects == 0, "{report}");
 }
 
 #[test]

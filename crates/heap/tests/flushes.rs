@@ -107,7 +107,7 @@ fn an_object_that_is_linked_to_a_root_flushes_two_lines() {
 fn capacity_flushes_nothing_but_the_record_of_its_block() {
     let space = counting();
     let heap = Heap::create(space.clone(), &small()).expect("room");
-    heap.cap_alloc(64).expect("room");
+    let _taken = heap.cap_alloc(64).expect("room");
     let (most, _) = each(&space, 0..100, |_| assert!(heap.cap_alloc(64).is_ok()));
     assert_eq!(most, 0);
     assert_eq!(lines(&space, || assert!(heap.cap_alloc(1 << 20).is_ok())), 0);

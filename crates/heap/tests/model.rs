@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{heap, reopened};
 use proptest::prelude::*;
-use wattkeep_heap::{Heap, HeapError};
+use wattkeep_heap::{Capacity, Heap, HeapError};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     heap: Heap,
     objects: BTreeMap<u64, (u64, u8)>,
-    capacity: Vec<u64>,
+    capacity: Vec<Capacity>,
     tid: u64,
     stamp: u8,
 }

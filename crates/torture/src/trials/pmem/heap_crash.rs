@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wattkeep_heap::{Heap, HeapError, Options};
+use wattkeep_heap::{Capacity, Heap, HeapError, Options};
 use wattkeep_persist::Space;
 use wattkeep_sim::cache::Dimm;
 use wattkeep_sim::random::Random;
@@ -113,7 +113,7 @@ struct Program {
     state: State,
     /// Volatile: reservations and capacity.
     reserved: Vec<u64>,
-    capacity: Vec<u64>,
+    capacity: Vec<Capacity>,
     tid: [u64; 3],
     /// What each lane freed, and may not be used again before it is retired.
     unretired: [Vec<u64>; 3],
