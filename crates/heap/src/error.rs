@@ -32,6 +32,11 @@ pub enum HeapError {
     Exists,
     /// Another open heap has the space.
     InUse,
+    /// The system gives no thread to read the log.
+    NoThread {
+        /// What it says.
+        why: String,
+    },
     /// There is no heap here.
     NotAHeap,
     /// A later version of this program wrote it.
@@ -189,6 +194,7 @@ impl fmt::Display for HeapError {
             Self::InUse => {
                 f.write_str("the heap in this space is open already: share that one, or drop it first")
             }
+            Self::NoThread { why } => write!(f, "no thread to open the heap with: {why}; see 'ulimit -u'"),
             Self::NotAHeap => f.write_str("the space holds no heap: create one"),
             Self::NewerVersion { found, known } => {
                 write!(f, "the heap has version {found}, this program knows {known}: use a newer one")

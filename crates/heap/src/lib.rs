@@ -24,6 +24,7 @@ mod free; // giving back
 mod layout; // where things lie in the space
 mod log; // what is persistent of it all
 mod open; // making a heap, and finding it again
+mod opening; // what can be had of it meanwhile
 mod pages; // which pages are free
 mod publish; // for transactions
 mod record; // the words of the log
@@ -34,6 +35,7 @@ pub use capacity::Capacity;
 pub use check::Report;
 pub use error::HeapError;
 pub use heap::Heap;
+pub use opening::Opening;
 pub use options::Options;
 pub use publish::{LANES, TID_MAX};
 pub use replayed::Replayed;

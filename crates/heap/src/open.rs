@@ -161,22 +161,44 @@ pub(crate) fn open(
     lost: Lost,
     supply: Option<supply::Options>,
 ) -> Result<Core, HeapError> {
+    begin(space, supply)?.finish(lost)
+}
+
+/// A heap that is there, and whose log is to be read.
+pub(crate) struct Begun {
+    core: Core,
+    supply: Option<supply::Options>,
+}
+
+/// All of opening that takes no time: nobody else has the space, and it holds a heap.
+pub(crate) fn begin(space: Arc<Space>, supply: Option<supply::Options>) -> Result<Begun, HeapError> {
     judge(supply)?;
     let claim = Space::claim(&space).ok_or(HeapError::InUse)?;
-    let how = How { tolerant: lost == Lost::Tolerated, ..How::default() };
-    let core = rebuild(space, how)?;
+    let core = recognise(space)?;
     core.own(claim);
-    core.mend_roots()?;
-    core.begin_supply(supply);
-    Ok(core)
+    Ok(Begun { core, supply })
+}
+
+impl Begun {
+    /// Reads the log.
+    pub(crate) fn finish(self, lost: Lost) -> Result<Core, HeapError> {
+        let Self { core, supply } = self;
+        core.rebuild(How { tolerant: lost == Lost::Tolerated, ..How::default() })?;
+        core.mend_roots()?;
+        core.begin_supply(supply);
+        Ok(core)
+    }
 }
 
 /// Reads a heap without writing: to compare, not to use.
 pub(crate) fn read(space: Arc<Space>) -> Result<Core, HeapError> {
-    rebuild(space, How { read_only: true, ..How::default() })
+    let core = recognise(space)?;
+    core.rebuild(How { read_only: true, ..How::default() })?;
+    Ok(core)
 }
 
-fn rebuild(space: Arc<Space>, how: How) -> Result<Core, HeapError> {
+/// The heap of the space, without its log.
+fn recognise(space: Arc<Space>) -> Result<Core, HeapError> {
     let block = match superblock(&space)? {
         Superblock::Valid(block) => block,
         Superblock::Newer(found) => return Err(HeapError::NewerVersion { found, known: VERSION }),
@@ -189,15 +211,7 @@ fn rebuild(space: Arc<Space>, how: How) -> Result<Core, HeapError> {
     if bytes < block.created_bytes {
         return Err(HeapError::Truncated { created: block.created_bytes, now: bytes });
     }
-    let core = Core::new(space, block.id, block.flags & FLAG_GUARD != 0, block.log_area_bytes);
-    core.add_pages(bytes);
-    let published = core.read_lanes()?;
-    let replayed = core.log.replay(&core.chunks, &mut core.lock_pages(), &published, how)?;
-    for (block, class) in replayed.blocks {
-        core.lock_bin(class).partial.insert(block);
-    }
-    *core.vacant.lock().expect("nobody else has it") = replayed.vacant;
-    Ok(core)
+    Ok(Core::new(space, block.id, block.flags & FLAG_GUARD != 0, block.log_area_bytes))
 }
 
 /// See [`crate::Heap::grow`].
@@ -211,6 +225,18 @@ pub(crate) fn grow(core: &Core, bytes: u64) -> Result<(), HeapError> {
 }
 
 impl Core {
+    /// Rebuilds what lies in DRAM from the log.
+    fn rebuild(&self, how: How) -> Result<(), HeapError> {
+        self.add_pages(usable(&self.space)?);
+        let published = self.read_lanes()?;
+        let replayed = self.log.replay(&self.chunks, &mut self.lock_pages(), &published, how)?;
+        for (block, class) in replayed.blocks {
+            self.lock_bin(class).partial.insert(block);
+        }
+        *self.vacant.lock().expect("nobody else has it") = replayed.vacant;
+        Ok(())
+    }
+
     /// Makes pages up to `end` free that were never given out.
     fn add_pages(&self, end: u64) {
         let mut pages = self.lock_pages();

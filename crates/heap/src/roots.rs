@@ -6,7 +6,7 @@
 
 use std::sync::MutexGuard;
 
-use wattkeep_persist::{LINE, Ptr, bytemuck};
+use wattkeep_persist::{LINE, Ptr, Space, bytemuck};
 
 use crate::cache::Ready;
 use crate::core::Core;
@@ -30,28 +30,41 @@ pub struct Root {
     pub word: Ptr<u64>,
 }
 
+/// The word says that a cut may have interrupted a link.
+pub(crate) fn is_pending(word: u64) -> bool {
+    word & PENDING != 0
+}
+
+fn read(space: &Space, slot: u64) -> Result<Option<Root>, HeapError> {
+    let at = ROOTS_AT + slot * ROOT_BYTES;
+    let root: UntrustedRoot = space.read(at as usize)?;
+    if root.check == 0 {
+        return Ok(None);
+    }
+    let name = root.trusted_name().ok_or(HeapError::Damaged { what: "a root", at })?;
+    Ok(Some(Root { name: name.to_owned(), size: root.size, tag: root.tag, word: Ptr::at(at) }))
+}
+
+fn all(space: &Space) -> Result<Vec<Root>, HeapError> {
+    (0..ROOT_SLOTS).map(|slot| read(space, slot)).filter_map(Result::transpose).collect()
+}
+
+/// The root of this name, in a space that holds a heap.
+pub(crate) fn find(space: &Space, name: &str) -> Result<Option<Root>, HeapError> {
+    Ok(all(space)?.into_iter().find(|root| root.name == name))
+}
+
 impl Core {
     fn lock_roots(&self) -> MutexGuard<'_, ()> {
         self.roots.lock().expect("no panic while it is held")
     }
 
-    fn read_root(&self, slot: u64) -> Result<Option<Root>, HeapError> {
-        let at = ROOTS_AT + slot * ROOT_BYTES;
-        let root: UntrustedRoot = self.space.read(at as usize)?;
-        if root.check == 0 {
-            return Ok(None);
-        }
-        let name = root.trusted_name().ok_or(HeapError::Damaged { what: "a root", at })?;
-        Ok(Some(Root { name: name.to_owned(), size: root.size, tag: root.tag, word: Ptr::at(at) }))
-    }
-
     pub(crate) fn roots(&self) -> Result<Vec<Root>, HeapError> {
-        let slots = (0..ROOT_SLOTS).map(|slot| self.read_root(slot));
-        slots.filter_map(Result::transpose).collect()
+        all(&self.space)
     }
 
     fn find_root(&self, name: &str) -> Result<Option<Root>, HeapError> {
-        Ok(self.roots()?.into_iter().find(|root| root.name == name))
+        find(&self.space, name)
     }
 
     /// Makes a root whose word is `word`.
@@ -63,7 +76,7 @@ impl Core {
             return Err(HeapError::RootTaken { name: name.to_owned() });
         }
         for slot in 0..ROOT_SLOTS {
-            if self.read_root(slot)?.is_none() {
+            if read(&self.space, slot)?.is_none() {
                 return self.write_root(slot, UntrustedRoot { word, ..UntrustedRoot::new(name, size, tag) });
             }
         }
@@ -105,7 +118,7 @@ impl Core {
     pub(crate) fn mend_roots(&self) -> Result<(), HeapError> {
         for root in self.roots()? {
             let word = self.space.load(root.word.offset() as usize)?;
-            if word & PENDING != 0 {
+            if is_pending(word) {
                 let object = word & !PENDING;
                 let place = self.chunks.find(object);
                 let linked = place.is_some_and(|place| crate::free::is_position(self.settled(place)));

@@ -307,6 +307,42 @@ fn the_check_sees_a_record_that_was_changed_behind_its_back() {
     assert_eq!(report.problems.first().map(|problem| problem.at), Some(objects[7]), "{report}");
 }
 
+#[test]
+fn a_heap_can_be_read_while_it_is_opened() {
+    let heap = heap(4 << 20);
+    let objects = list(&heap, 50);
+    let named = heap.persist_alloc(64, Some("named")).expect("room");
+    heap.space().store(named as usize, 77).expect("inside");
+    heap.create_root("empty", 8, 0).expect("a root");
+    let space = copy(heap.space());
+    let opening = Heap::begin_open(space.clone(), None).expect("a heap");
+    let object = opening.object::<u64>("named").expect("readable").expect("linked");
+    assert_eq!(opening.space().read::<u64>(object.offset() as usize), Ok(77));
+    for unlinked in ["empty", "no root"] {
+        assert_eq!(opening.object::<u64>(unlinked), Ok(None));
+    }
+    assert!(matches!(Heap::open(space.clone()), Err(HeapError::InUse)));
+    let opened = opening.heap().expect("sound");
+    assert!(objects.iter().chain([&named]).all(|at| opened.is_allocated(*at)));
+    drop(opened);
+    drop(Heap::begin_open(space.clone(), None).expect("a heap"));
+    Heap::open(space).expect("nobody has it any more");
+}
+
+#[test]
+fn a_heap_that_is_damaged_is_refused_when_it_is_waited_for() {
+    let heap = heap(4 << 20);
+    let place = record_of(heap.space(), list(&heap, 50)[9]);
+    let space = copy(heap.space());
+    let word = space.load(place).expect("inside");
+    space.store(place, word ^ 1 << 60).expect("inside");
+    let opening = Heap::begin_open(space.clone(), None).expect("it holds a heap");
+    assert!(matches!(opening.heap(), Err(HeapError::Damaged { .. })));
+    assert!(matches!(Heap::open(space), Err(HeapError::Damaged { .. })), "not in use");
+    let blank = Heap::begin_open(common::space(1 << 20), None);
+    assert!(matches!(blank, Err(HeapError::NotAHeap)), "at once: {blank:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 200 }, ..ProptestConfig::default() })]
 

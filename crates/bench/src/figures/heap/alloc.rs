@@ -14,7 +14,10 @@ use crate::figures::{Bench, BenchError, Scratch};
 use crate::measure::{Figure, Reach};
 use crate::rival::{self, Absent, Allocator, TMPFS};
 
+/// Objects that are there at any time: what is known of them stays in the processor's caches.
 const SLOTS: usize = 10_000;
+/// And what does not.
+const MANY_SLOTS: usize = 1_000_000;
 const QUICK_SLOTS: usize = 500;
 
 /// Pairs between two looks at the clock, where a pair takes nanoseconds.
@@ -27,21 +30,31 @@ const POOL_BYTES: usize = 256 << 20;
 
 const UNIT: &str = "Mpairs/s";
 
-/// Sizes of the objects.
+/// Sizes and number of the objects.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sizes {
+enum Load {
     /// 64 bytes.
     Line,
     /// 16 to 4,095 bytes, as many of each doubling.
     Mixed,
+    /// 64 bytes, a million of them.
+    Million,
 }
 
-impl Sizes {
+impl Load {
+    fn slots(self) -> usize {
+        match self {
+            Self::Line | Self::Mixed => SLOTS,
+            Self::Million => MANY_SLOTS,
+        }
+    }
+
     /// What the ids of its figures have behind the rival.
     fn suffix(self) -> &'static str {
         match self {
             Self::Line => "",
             Self::Mixed => ".mixed",
+            Self::Million => ".million",
         }
     }
 }
@@ -51,12 +64,12 @@ impl Sizes {
 struct Stream {
     state: u64,
     slots: u64,
-    sizes: Sizes,
+    load: Load,
 }
 
 impl Stream {
-    fn new(slots: usize, sizes: Sizes) -> Self {
-        Self { state: 0x9E37_79B9_7F4A_7C15, slots: slots as u64, sizes }
+    fn new(slots: usize, load: Load) -> Self {
+        Self { state: 0x9E37_79B9_7F4A_7C15, slots: slots as u64, load }
     }
 
     #[inline]
@@ -66,9 +79,9 @@ impl Stream {
         self.state ^= self.state << 17;
         let random = self.state;
         let slot = ((random >> 32) * self.slots) >> 32;
-        let bytes = match self.sizes {
-            Sizes::Line => 64,
-            Sizes::Mixed => {
+        let bytes = match self.load {
+            Load::Line | Load::Million => 64,
+            Load::Mixed => {
                 let doubling = 16 << (random & 7);
                 doubling + (random >> 3 & (doubling - 1))
             }
@@ -115,6 +128,11 @@ impl Turn {
             let (_, bytes) = self.stream.next();
             heap.replace(slot, bytes).map_err(failed)?;
         }
+        // Neighbours are no longer of one time.
+        for _ in 0..self.stream.slots {
+            let (slot, bytes) = self.stream.next();
+            heap.replace(slot, bytes).map_err(failed)?;
+        }
         Ok(Box::new(move |_| {
             let began = Instant::now();
             let mut pairs = 0;
@@ -150,28 +168,30 @@ impl Turn {
 const RIVALS: [(&str, &str, Reach); 2] =
     [("mimalloc", MIMALLOC, Reach::AtLeast(0.4)), ("pmdk", PMDK, Reach::AtLeast(10.0))];
 
-fn id(sizes: Sizes, place: Place, rival: &str) -> String {
-    format!("heap.alloc.{rival}{}{}", sizes.suffix(), place.suffix())
+fn id(load: Load, place: Place, rival: &str) -> String {
+    format!("heap.alloc.{rival}{}{}", load.suffix(), place.suffix())
 }
 
 /// Measures all figures of allocation.
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
-    let mut figures = run_sizes(bench, Sizes::Line, &Place::ALL)?;
-    figures.extend(run_sizes(bench, Sizes::Mixed, &Place::ALL[..1])?);
+    let mut figures = run_load(bench, Load::Line, &Place::ALL)?;
+    for load in [Load::Mixed, Load::Million] {
+        figures.extend(run_load(bench, load, &Place::ALL[..1])?);
+    }
     Ok(figures)
 }
 
-fn run_sizes(bench: &mut Bench, sizes: Sizes, places: &[Place]) -> Result<Vec<Figure>, BenchError> {
-    let wanted = |place: &Place| RIVALS.iter().any(|(rival, ..)| bench.wants(&id(sizes, *place, rival)));
+fn run_load(bench: &mut Bench, load: Load, places: &[Place]) -> Result<Vec<Figure>, BenchError> {
+    let wanted = |place: &Place| RIVALS.iter().any(|(rival, ..)| bench.wants(&id(load, *place, rival)));
     let places: Vec<Place> = places.iter().copied().filter(wanted).collect();
     if places.is_empty() {
         return Ok(Vec::new());
     }
-    let slots = if bench.quick { QUICK_SLOTS } else { SLOTS };
-    let turn = Turn { stream: Stream::new(slots, sizes), slice: bench.slice, pairs_at_once: PAIRS_AT_ONCE };
+    let slots = if bench.quick { QUICK_SLOTS } else { load.slots() };
+    let turn = Turn { stream: Stream::new(slots, load), slice: bench.slice, pairs_at_once: PAIRS_AT_ONCE };
     let (mut stands, mut sides) = (Vec::new(), Vec::new());
     for place in &places {
-        let stand = place.make(bench, &format!("alloc{}", sizes.suffix()))?;
+        let stand = place.make(bench, &format!("alloc{}", load.suffix()))?;
         let ours = Ours { heap: new_heap(&stand.space, bench)?, slots: vec![0; slots] };
         let pairs_at_once = if *place == Place::File { 1 } else { PAIRS_AT_ONCE };
         sides.push(Turn { pairs_at_once, ..turn.clone() }.side(OURS, ours)?);
@@ -187,7 +207,7 @@ fn run_sizes(bench: &mut Bench, sizes: Sizes, places: &[Place]) -> Result<Vec<Fi
     let mut figures = Vec::new();
     for (ours, place) in places.iter().enumerate() {
         for ((rival, name, reach), theirs) in RIVALS.iter().zip(&theirs) {
-            let id = id(sizes, *place, rival);
+            let id = id(load, *place, rival);
             let reach = if *place == Place::Region { reach } else { &Reach::Shown };
             if bench.wants(&id) {
                 figures.push(match theirs {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use wattkeep_heap::Heap;
+use wattkeep_heap::{Heap, HeapError};
 
 use crate::figures::places::{HeapFailed, Place, new_heap};
 use crate::figures::{Bench, BenchError};
@@ -16,35 +16,55 @@ const OBJECTS: u64 = 10_000_000;
 const QUICK_OBJECTS: u64 = 10_000;
 const OBJECT_BYTES: u64 = 64;
 
+/// The root of an object that is read as soon as it can be.
+const ROOT: &str = "first";
+
 /// Measures it in both places.
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
     let mut figures = Vec::new();
     for (place, reach) in [(Place::Region, Reach::AtMost(1.0)), (Place::Memory, Reach::Shown)] {
-        let id = format!("heap.open{}", place.suffix());
-        if bench.wants(&id) {
-            figures.push(open_in(bench, place, &id, &reach)?);
+        let ids = ["heap.open", "heap.open.lazy"].map(|id| format!("{id}{}", place.suffix()));
+        if ids.iter().any(|id| bench.wants(id)) {
+            figures.extend(open_in(bench, place, &ids, &reach)?);
         }
     }
     Ok(figures)
 }
 
-fn open_in(bench: &mut Bench, place: Place, id: &str, reach: &Reach) -> Result<Figure, BenchError> {
+/// Seconds to the heap, and to the bytes of an object that is read while the log is.
+fn open_in(
+    bench: &mut Bench,
+    place: Place,
+    ids: &[String; 2],
+    reach: &Reach,
+) -> Result<[Figure; 2], BenchError> {
     let objects = if bench.quick { QUICK_OBJECTS } else { OBJECTS };
     let stand = place.make(bench, "open")?;
     let heap = new_heap(&stand.space, bench)?;
     for _ in 0..objects {
         heap.alloc(OBJECT_BYTES).heap_failed()?;
     }
+    heap.persist_alloc(OBJECT_BYTES, Some(ROOT)).heap_failed()?;
     drop(heap);
-    let mut seconds = Vec::new();
+    let (mut seconds, mut lazy_seconds) = (Vec::new(), Vec::new());
     for _ in 0..bench.rounds {
         let space = Arc::clone(&stand.space);
         let began = Instant::now();
         let heap = Heap::open(space).heap_failed()?;
         seconds.push(began.elapsed().as_secs_f64());
         drop(heap);
+        let space = Arc::clone(&stand.space);
+        let began = Instant::now();
+        let opening = Heap::begin_open(space, None).heap_failed()?;
+        let object = opening.object::<[u64; 8]>(ROOT).heap_failed()?.expect("linked above");
+        let read = opening.space().read::<[u64; 8]>(object.offset() as usize).map_err(HeapError::from);
+        std::hint::black_box(read.heap_failed()?);
+        lazy_seconds.push(began.elapsed().as_secs_f64());
+        opening.heap().heap_failed()?;
     }
     stand.close(bench)?;
-    Ok(Figure::alone(id, "s", &seconds, reach)
-        .with_note(format!("{objects} objects of {OBJECT_BYTES} bytes")))
+    let note = format!("{objects} objects of {OBJECT_BYTES} bytes");
+    let whole = Figure::alone(&ids[0], "s", &seconds, reach).with_note(note.clone());
+    let lazy = Figure::alone(&ids[1], "s", &lazy_seconds, reach);
+    Ok([whole, lazy.with_note(format!("{note}; until an object is read, the log is read beside"))])
 }
