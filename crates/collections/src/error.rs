@@ -32,9 +32,9 @@ pub enum Error {
         /// Its name.
         root: String,
     },
-    /// The transaction that made it was aborted.
-    Unmade {
-        /// What it would have been.
+    /// It was destroyed, or the transaction that made it was aborted.
+    Gone {
+        /// What it was, or would have been.
         kind: Kind,
     },
     /// The bytes contradict each other.
@@ -86,9 +86,11 @@ impl fmt::Display for Error {
                 },
             },
             Self::NoRoot { root } => write!(f, "there is no root '{root}': create it in a transaction"),
-            Self::Unmade { kind } => {
-                write!(f, "{kind} that never was: the transaction that made it was aborted; create it again")
-            }
+            Self::Gone { kind } => write!(
+                f,
+                "{kind} that is gone: it was destroyed, or the transaction that made it was aborted; drop the \
+                 handle, create another one"
+            ),
             Self::Damaged { at, what } => {
                 write!(f, "damaged at offset {at:#x}: {what}; run 'wattkeep check'")
             }

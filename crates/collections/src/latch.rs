@@ -94,6 +94,8 @@ pub(crate) struct Latch {
     changer: AtomicU64,
     /// Thread of the owner, by number.
     thread: AtomicU64,
+    /// Of the structure here: changes when one is made, destroyed, or was never made.
+    tenure: AtomicU64,
     /// Changed by one exchange while [`CROWDED`] is not set, under the lock of `turns` otherwise.
     turn: AtomicU32,
     turns: Mutex<Turns>,
@@ -126,12 +128,32 @@ impl Latch {
             owner: AtomicU64::new(NOBODY),
             changer: AtomicU64::new(NOBODY),
             thread: AtomicU64::new(0),
+            tenure: AtomicU64::new(0),
             turn: AtomicU32::new(0),
             turns: Mutex::default(),
             turned: Condvar::new(),
         });
         registry.latches.insert(key, Arc::downgrade(&latch));
         latch
+    }
+
+    /// Tells the structure that is here from those that were here before, for whoever has a handle still.
+    #[inline]
+    pub(crate) fn tenure(&self) -> u64 {
+        self.tenure.load(Ordering::Relaxed)
+    }
+
+    /// Another structure is here from now on. For the owner.
+    pub(crate) fn next_tenure(&self) -> u64 {
+        self.tenure.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// What was here is gone, if nothing is allocated here. For the owner: nobody makes a structure here before
+    /// its turn is over.
+    pub(crate) fn end_if_gone(&self) {
+        if !self.heap.is_allocated(self.key.1) {
+            self.next_tenure();
+        }
     }
 
     /// Makes `tx` the owner until it ends: it alone reads and changes the structure.

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytemuck::bytes_of;
 use wattkeep_heap::Heap;
@@ -21,37 +20,34 @@ pub struct Place {
     latch: Arc<Latch>,
     at: u64,
     kind: Kind,
-    /// For what was made in this process: whether it was unmade. New memory is not logged, so an aborted
-    /// transaction leaves a header there that looks like one.
-    unmade: Option<Arc<AtomicBool>>,
+    /// Which of those that lay there while the latch did. A later one in the same place has another tenure. And
+    /// new memory is not logged, so an aborted transaction leaves a header there that looks like one.
+    tenure: u64,
 }
 
-/// Looks, when a transaction has ended, whether what it made is still there.
-struct Made {
-    heap: Arc<Heap>,
-    at: u64,
-    unmade: Arc<AtomicBool>,
-}
+/// Looks, when a transaction has ended, whether what it made or destroyed is there.
+struct Ended(Arc<Latch>);
 
-impl Drop for Made {
+impl Drop for Ended {
     fn drop(&mut self) {
-        self.unmade.store(!self.heap.is_allocated(self.at), Ordering::Relaxed);
+        self.0.end_if_gone();
     }
 }
 
 impl Place {
     /// The place of a structure that `tx` has just made.
     pub(crate) fn made(tx: &mut Tx<'_>, at: u64, kind: Kind) -> Result<Self, Error> {
-        let unmade = Arc::new(AtomicBool::new(false));
-        let place = Self { latch: Latch::of(tx.heap(), at), at, kind, unmade: Some(Arc::clone(&unmade)) };
-        place.latch.change(tx)?;
-        tx.hold(Made { heap: Arc::clone(tx.heap()), at, unmade });
-        Ok(place)
+        let latch = Latch::of(tx.heap(), at);
+        // Behind whoever destroyed what was there before.
+        latch.change(tx)?;
+        tx.hold(Ended(Arc::clone(&latch)));
+        Ok(Self { tenure: latch.next_tenure(), latch, at, kind })
     }
 
     /// The place of a structure of `kind` at `at`, which is called `name` in errors.
     pub(crate) fn open(heap: &Arc<Heap>, at: u64, kind: Kind, name: &str) -> Result<Self, Error> {
-        let place = Self { latch: Latch::of(heap, at), at, kind, unmade: None };
+        let latch = Latch::of(heap, at);
+        let place = Self { tenure: latch.tenure(), latch, at, kind };
         let found = place.latch.read(|view| view.word(at))?;
         if found == kind.tag() {
             return Ok(place);
@@ -61,8 +57,9 @@ impl Place {
 
     /// The same as [`Self::open`], within a transaction that may have made it.
     pub(crate) fn open_in(tx: &mut Tx<'_>, at: u64, kind: Kind) -> Result<Self, Error> {
-        let place = Self { latch: Latch::of(tx.heap(), at), at, kind, unmade: None };
-        place.own(tx)?;
+        let latch = Latch::of(tx.heap(), at);
+        latch.own(tx)?;
+        let place = Self { tenure: latch.tenure(), latch, at, kind };
         place.header::<u64>(tx)?;
         Ok(place)
     }
@@ -77,14 +74,14 @@ impl Place {
     pub(crate) fn header<H: Pod>(&self, view: &impl View) -> Result<H, Error> {
         let header: H = view.value(self.at)?;
         let found = bytes_of(&header).first_chunk().map_or(0, |tag| u64::from_ne_bytes(*tag));
-        let unmade = self.unmade.as_ref().is_some_and(|unmade| unmade.load(Ordering::Relaxed));
-        if found == self.kind.tag() && !unmade { Ok(header) } else { Err(self.gone(found, unmade)) }
+        let is_it = self.latch.tenure() == self.tenure;
+        if found == self.kind.tag() && is_it { Ok(header) } else { Err(self.gone(found)) }
     }
 
     #[cold]
-    fn gone(&self, found: u64, unmade: bool) -> Error {
-        if unmade {
-            return Error::Unmade { kind: self.kind };
+    fn gone(&self, found: u64) -> Error {
+        if self.latch.tenure() != self.tenure {
+            return Error::Gone { kind: self.kind };
         }
         Error::WrongKind { place: format!("offset {:#x}", self.at), wanted: self.kind, found }
     }
@@ -122,6 +119,7 @@ impl Place {
 
     /// Takes the structure's header from the heap; its parts are gone before.
     pub(crate) fn destroy(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
+        tx.hold(Ended(Arc::clone(&self.latch)));
         tx.write_word(Ptr::at(self.at), 0)?;
         Ok(tx.free(Ptr::<u8>::at(self.at))?)
     }

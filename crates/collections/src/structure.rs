@@ -160,8 +160,8 @@ pub trait Structure: parts::Parts + 'static {
         })
     }
 
-    /// Frees it and all that it owns; not what stored pointers point to. Other handles to it answer with an
-    /// error, until another structure of the same type is made in its place: drop them.
+    /// Frees it and all that it owns; not what stored pointers point to. Other handles to it answer with
+    /// [`Error::Gone`], whatever is made in its place.
     ///
     /// # Errors
     /// As every change: hand it on, the transaction must abort. One with more parts than a transaction's log

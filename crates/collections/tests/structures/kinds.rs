@@ -88,8 +88,8 @@ fn handles_of_what_is_gone_say_so() {
         pool.manager.run(|tx| map.insert(tx, &1, &1)).expect("set");
         let other = map.clone();
         pool.manager.run(|tx| map.destroy(tx)).expect("destroyed");
-        assert!(matches!(other.get(&1), Err(Error::WrongKind { .. })));
-        assert!(matches!(pool.manager.run(|tx| other.insert(tx, &1, &2)), Err(Error::WrongKind { .. })));
+        assert!(matches!(other.get(&1), Err(Error::Gone { .. })));
+        assert!(matches!(pool.manager.run(|tx| other.insert(tx, &1, &2)), Err(Error::Gone { .. })));
 
         for end in [End::Abort, End::Panic] {
             let mut never = None;
@@ -98,9 +98,49 @@ fn handles_of_what_is_gone_say_so() {
                 Ok(())
             });
             let never = never.expect("a handle");
-            assert!(matches!(never.len(), Err(Error::Unmade { .. })));
-            assert!(matches!(pool.manager.run(|tx| never.push(tx, &1)), Err(Error::Unmade { .. })));
+            assert!(matches!(never.len(), Err(Error::Gone { .. })));
+            assert!(matches!(pool.manager.run(|tx| never.push(tx, &1)), Err(Error::Gone { .. })));
         }
+    }
+}
+
+/// A handle of a map that was destroyed read the next map that was made in its place, and changed it.
+#[test]
+fn a_handle_never_becomes_that_of_another_structure() {
+    type Map = HashMap<u64, u64>;
+    for pool in Pool::of_both_logs(POOL) {
+        let mut again = 0;
+        for round in 0..400 {
+            let old: Map = pool.manager.run(Map::create).expect("a map");
+            let (stale, found) = (old.clone(), Map::open(&pool.heap, old.ptr()).expect("there"));
+            // A destruction that does not come to pass ends nothing.
+            pool.end_as(End::Abort, |tx| old.clone().destroy(tx));
+            pool.manager.run(|tx| found.insert(tx, &1, &round)).expect("set");
+            assert_eq!(stale.get(&1).expect("there"), Some(round));
+            pool.manager.run(|tx| old.destroy(tx)).expect("destroyed");
+            // The second is made in the place of the first of the same transaction, if the heap likes.
+            let (first, new) = pool
+                .manager
+                .run(|tx| {
+                    let first = Map::create(tx)?;
+                    first.clone().destroy(tx)?;
+                    let new = Map::create(tx)?;
+                    new.insert(tx, &1, &7).map(|_| (first, new))
+                })
+                .expect("a map");
+            again += u64::from(stale.ptr() == new.ptr()) + u64::from(first.ptr() == new.ptr());
+            for gone in [&stale, &found, &first] {
+                let stands = gone.get(&1);
+                assert!(matches!(stands, Err(Error::Gone { .. })), "{stands:?} in round {round}");
+                let changed = pool.manager.run(|tx| gone.insert(tx, &1, &2));
+                assert!(matches!(changed, Err(Error::Gone { .. })), "{changed:?} in round {round}");
+            }
+            let opened = pool.manager.run(|tx| Map::open_in(tx, new.ptr())).expect("there");
+            assert_eq!((new.get(&1).expect("there"), opened.get(&1).expect("there")), (Some(7), Some(7)));
+            pool.manager.run(|tx| new.destroy(tx)).expect("destroyed");
+            assert!(matches!(opened.len(), Err(Error::Gone { .. })));
+        }
+        assert!(again > 100, "only {again} places were used again");
     }
 }
 
