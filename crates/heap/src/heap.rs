@@ -244,7 +244,7 @@ impl Heap {
         if lane >= crate::LANES {
             return Err(HeapError::Transaction { lane, tid });
         }
-        self.core.claim(lane, tid, allocated, freed)
+        self.with(move |core, cache| core.claim(cache, lane, tid, allocated, freed))
     }
 
     /// What the lane has claimed, and not published, is as it was before.

@@ -49,6 +49,8 @@ struct Group {
     records: Vec<Record>,
     /// Where they are, as far as they were written.
     positions: Vec<Position>,
+    /// What the records will be written to: the thread's own segment, if it had one, and others.
+    segments: Vec<OpenSegment>,
 }
 
 struct Freed {
@@ -112,24 +114,26 @@ impl Core {
         if (1..=state.published).contains(&tid) && !state.poisoned {
             return Ok(());
         }
-        self.claim_in(state, lane, tid, allocated, freed)?;
+        self.claim_in(cache, state, lane, tid, allocated, freed)?;
         self.publish_claimed_in(cache, state, lane, tid)
     }
 
     /// See [`crate::Heap::claim`].
     pub(crate) fn claim(
         &self,
+        cache: &mut Cache,
         lane: u32,
         tid: u64,
         allocated: &[u64],
         freed: &[u64],
     ) -> Result<(), HeapError> {
         let mut state = self.lane(lane)?;
-        self.claim_in(&mut state, lane, tid, allocated, freed)
+        self.claim_in(cache, &mut state, lane, tid, allocated, freed)
     }
 
     fn claim_in(
         &self,
+        cache: &mut Cache,
         state: &mut Lane,
         lane: u32,
         tid: u64,
@@ -143,7 +147,35 @@ impl Core {
             return Err(HeapError::LanePoisoned { lane });
         }
         state.group.clear();
-        self.gather(&mut state.group, allocated, freed).inspect_err(|_| self.ungather(&mut state.group))
+        let group = &mut state.group;
+        self.gather(group, allocated, freed)
+            .and_then(|()| self.make_room(cache, group))
+            .inspect_err(|_| self.ungather(group))
+    }
+
+    /// Takes segments with room for the records: when it is decided that they are written, it is too late to find
+    /// that there is none.
+    fn make_room(&self, cache: &mut Cache, group: &mut Group) -> Result<(), HeapError> {
+        group.segments.extend(cache.segment.take());
+        let mut fit: usize = group.segments.iter().map(OpenSegment::fits_of_group).sum();
+        while fit < group.records.len() {
+            let segment = self.acquire(GROUP_ROOM)?;
+            fit += segment.fits_of_group();
+            group.segments.push(segment);
+        }
+        Ok(())
+    }
+
+    /// Segments go back to whoever writes next: the last one to this thread.
+    fn leave_segments(&self, cache: &mut Cache, group: &mut Group) {
+        while let Some(segment) = group.segments.pop() {
+            if cache.segment.is_none() && segment.has_room(1) {
+                cache.segment = Some(segment);
+            } else {
+                // The group counts. A segment that cannot be read stays as it is until the next open tells.
+                let _ = self.log.give_back(&self.chunks, segment);
+            }
+        }
     }
 
     /// See [`crate::Heap::unclaim`].
@@ -166,18 +198,14 @@ impl Core {
         tid: u64,
     ) -> Result<(), HeapError> {
         let group = &mut state.group;
-        let mut held = Vec::new();
-        if let Err(error) = self.write_group(cache, &mut held, lane, tid, group) {
+        if let Err(error) = self.write_group(lane, tid, group) {
             // What stands in these segments must not be moved: the next open tells what counts.
             state.poisoned = true;
-            cache.segment = None;
+            group.segments.clear();
             self.ungather(group);
             return Err(error);
         }
-        for segment in held {
-            // The group counts. A segment that cannot be read stays as it is until the next open tells.
-            let _ = self.log.give_back(&self.chunks, segment);
-        }
+        self.leave_segments(cache, group);
         state.published = tid;
         self.settle(group);
         if !group.freed.is_empty() {
@@ -251,30 +279,23 @@ impl Core {
         for freed in &group.freed {
             self.chunks.slot(freed.slot).store(freed.position.0, Ordering::Release);
         }
+        while let Some(segment) = group.segments.pop() {
+            // One that cannot be read stays as it is until the next open tells.
+            let _ = self.log.give_back(&self.chunks, segment);
+        }
         group.clear();
     }
 
-    /// Writes the records, makes them durable, and then the word that makes them count. Segments that are full of
-    /// a group that does not count yet go to `held`: nobody may compact them.
-    fn write_group(
-        &self,
-        cache: &mut Cache,
-        held: &mut Vec<OpenSegment>,
-        lane: u32,
-        tid: u64,
-        group: &mut Group,
-    ) -> Result<(), HeapError> {
-        let Group { records, positions, .. } = group;
-        loop {
-            if let Some(segment) = &mut cache.segment {
-                segment.append_group(&self.space, Record::Group { lane, tid }, records, positions)?;
-            }
+    /// Writes the records, makes them durable, and then the word that makes them count.
+    fn write_group(&self, lane: u32, tid: u64, group: &mut Group) -> Result<(), HeapError> {
+        let Group { records, positions, segments, .. } = group;
+        for segment in segments {
             if positions.len() == records.len() {
                 break;
             }
-            let next = self.acquire(GROUP_ROOM)?;
-            held.extend(cache.segment.replace(next));
+            segment.append_group(&self.space, Record::Group { lane, tid }, records, positions)?;
         }
+        assert!(positions.len() == records.len(), "room was made");
         if !mutant::planted("published-before-records") {
             self.space.fence();
         }

@@ -58,7 +58,7 @@ fn what_idle_threads_have_at_hand_is_given_out_before_room_is_refused() {
     };
     let beside = beside_idle_threads(THREADS, touch, || fill(&heap, 200 << 10).len());
     // The log and the last of the blocks differ by where they lie.
-    assert!(beside + 1 >= alone, "{beside} objects fit beside idle threads, and {alone} without");
+    assert!(beside * 10 >= alone * 9, "{beside} objects fit beside idle threads, and {alone} without");
 }
 
 /// The same for objects of the size that the idle threads have: their chunks are given out, not their blocks.
@@ -84,7 +84,8 @@ fn objects_that_idle_threads_freed_are_given_out_again() {
 }
 
 /// Threads that are short of room empty the caches of threads that are amid calls: what one takes is gone for
-/// the other, and nothing is given out twice.
+/// the other, and nothing is given out twice. In a space so full, compaction had copied segments in which nearly
+/// all records counted, until its own spares were used up, and panicked.
 #[test]
 fn threads_that_take_room_from_each_other_never_share_an_object() {
     const ROUNDS: usize = if cfg!(miri) { 3 } else { 60 };

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use common::{BOTH, Ground, heap_options, logging, memory};
 use wattkeep_heap::{Heap, HeapError};
-use wattkeep_persist::{DomainKind, Ptr, Space};
+use wattkeep_persist::{Anonymous, Domain, DomainKind, Ptr, Space};
 use wattkeep_tx::{Logging, Manager, Options, TxError};
+
+type Done = Result<(), TxError>;
 
 fn ground(mode: Logging, guard: bool) -> Ground {
     let options = wattkeep_heap::Options { guard, ..heap_options() };
@@ -106,4 +108,42 @@ fn what_is_claimed_is_nobody_elses_until_it_is_given_up_or_published() {
     }
     heap.free(reserved).expect("nobody has it");
     Manager::open(heap, &Options::default()).expect("a log of its own");
+}
+
+/// A heap was full to the last page, and a transaction freed more objects than there was room to say so. It had
+/// committed before that was found: the manager was poisoned, and the next one refused to open.
+#[test]
+fn a_transaction_that_frees_more_than_the_log_of_a_full_heap_has_room_for_is_refused_whole() {
+    for mode in BOTH {
+        let space = Arc::new(Space::new(Arc::new(Anonymous::new(132 << 20)), Domain::Battery));
+        let options = wattkeep_heap::Options { log_area_bytes: 128 << 20, ..Default::default() };
+        let heap = Arc::new(Heap::create(space.clone(), &options).expect("room"));
+        let manager = Manager::open(heap.clone(), &logging(mode)).expect("a manager");
+        let (mut objects, mut bytes) = (Vec::new(), 1 << 20);
+        while bytes >= 16 {
+            match heap.alloc(if objects.len() < 30_000 { 64 } else { bytes }) {
+                Ok(at) => objects.push(at),
+                Err(HeapError::OutOfSpace { .. }) => bytes /= 2,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let mut few = 30_000;
+        // Fewer find room in the end.
+        loop {
+            let freed = manager
+                .run(|tx| -> Done { objects[..few].iter().try_for_each(|at| tx.free(Ptr::<u8>::at(*at))) });
+            match freed {
+                Ok(()) => break,
+                Err(TxError::Heap(HeapError::OutOfSpace { .. }) | TxError::TooLarge { .. }) => few /= 2,
+                Err(error) => panic!("{mode:?}, {few} objects: {error}"),
+            }
+            assert!(objects.iter().all(|at| heap.is_allocated(*at)), "{mode:?}: refused whole");
+        }
+        assert!(few > 0, "{mode:?}");
+        drop((manager, heap));
+        let heap = Arc::new(Heap::open(space).expect("a heap"));
+        Manager::open(heap.clone(), &logging(mode)).expect("nothing is left to do");
+        assert_eq!(objects.iter().filter(|at| heap.is_allocated(**at)).count(), objects.len() - few);
+        assert!(heap.check(None).expect("readable").is_clean());
+    }
 }

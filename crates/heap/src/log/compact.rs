@@ -17,6 +17,12 @@ use crate::record::{Record, Word, phase_of};
 /// A segment with more records that count is not worth it, unless the space is full.
 const LIVE_MAX: usize = (SLOTS - SLOT_FIRST) as usize * 3 / 4;
 
+/// One with more does not win a slot: a line of copies has a header. With fewer a copy needs one free segment at
+/// most, and leaves one.
+const FORCED_LIVE_MAX: usize = (SLOTS - SLOT_FIRST) as usize * 13 / 16;
+
+const _: () = assert!(FORCED_LIVE_MAX.div_ceil(7) * 8 + 2 < (SLOTS - SLOT_FIRST) as usize);
+
 /// Segments looked at for one that is wanted.
 const TRIES_MAX: usize = 8;
 /// The same when the space is full.
@@ -111,7 +117,7 @@ impl Log {
             if shelf.has_free() {
                 return Ok(());
             }
-            self.compact(shelf, chunks, victim, (SLOTS - SLOT_FIRST) as usize - 1)?;
+            self.compact(shelf, chunks, victim, FORCED_LIVE_MAX)?;
         }
         Ok(())
     }

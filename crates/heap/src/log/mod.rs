@@ -152,6 +152,18 @@ impl OpenSegment {
         Ok(Position::new(self.index, slot))
     }
 
+    /// How many records of a group there is room for, with its headers, if it begins here.
+    #[inline]
+    pub(crate) fn fits_of_group(&self) -> usize {
+        let headers = if self.next % LINE_SLOTS == LINE_SLOTS - 1 { 2 } else { 1 };
+        let first = self.next + headers;
+        if first >= SLOTS {
+            return 0;
+        }
+        let behind = first.next_multiple_of(LINE_SLOTS);
+        (behind - first + (SLOTS - behind) / LINE_SLOTS * (LINE_SLOTS - 1)) as usize
+    }
+
     /// Appends those records of a group that have no position yet, as many as there is room for, and begins to
     /// write them back. They are announced at once: a segment is a page.
     pub(crate) fn append_group(
