@@ -25,6 +25,8 @@ use crate::types::Tracking;
 
 /// One mapped region, found by address.
 struct Entry {
+    /// Odd while the others change.
+    version: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
     tracked: AtomicPtr<Tracked>,
@@ -32,13 +34,7 @@ struct Entry {
 
 const ENTRIES: usize = REGIONS_MAX * SESSIONS_MAX;
 
-static REGIONS: [Entry; ENTRIES] = [const {
-    Entry {
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        tracked: AtomicPtr::new(std::ptr::null_mut()),
-    }
-}; ENTRIES];
+static REGIONS: [Entry; ENTRIES] = [const { Entry::none() }; ENTRIES];
 /// Entries at or above this one were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static PUBLISHING: Mutex<()> = Mutex::new(());
@@ -79,30 +75,43 @@ fn find(address: usize) -> Option<&'static Tracked> {
 }
 
 impl Entry {
+    const fn none() -> Self {
+        Self {
+            version: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            tracked: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
     fn put(&self, start: usize, end: usize, tracked: *mut Tracked) {
+        // Odd: amid a change. A fork may have left it so.
+        let changing = self.version.load(Ordering::SeqCst) | 1;
+        self.version.store(changing, Ordering::SeqCst);
         self.tracked.store(tracked, Ordering::SeqCst);
         self.start.store(start, Ordering::SeqCst);
         self.end.store(end, Ordering::SeqCst);
+        self.version.store(changing.wrapping_add(1), Ordering::SeqCst);
     }
 
     fn clear(&self) {
-        self.start.store(usize::MAX, Ordering::SeqCst);
-        self.tracked.store(std::ptr::null_mut(), Ordering::SeqCst);
-        self.end.store(0, Ordering::SeqCst);
+        self.put(usize::MAX, 0, std::ptr::null_mut());
     }
 
     /// The region of this entry, if `address` lies in it. While another thread puts a new region into the
-    /// entry, what is read may be of both: then `start` has changed behind it, for `address` lies in a region
-    /// that nobody opens or closes now.
+    /// entry, what is read may be of both, and nothing is answered: `address` lies in a region that nobody opens
+    /// or closes now.
     #[inline]
     fn holder_of(&self, address: usize) -> Option<*mut Tracked> {
+        let version = self.version.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Acquire);
         let end = self.end.load(Ordering::Acquire);
         if address < start || address >= end {
             return None;
         }
         let tracked = self.tracked.load(Ordering::Acquire);
-        (self.start.load(Ordering::Acquire) == start).then_some(tracked)
+        let whole = version & 1 == 0 && self.version.load(Ordering::Acquire) == version;
+        whole.then_some(tracked)
     }
 }
 
@@ -193,10 +202,11 @@ mod tests {
 
     /// The story: an entry that was freed is used again for another region. A thread that looked at it
     /// meanwhile could take the old beginning and the new end for one region, and hand the fault of a third
-    /// region, which lies between them, to the program's own handler.
+    /// region, which lies between them, to the program's own handler. That the beginning was the same again
+    /// did not tell: the first region could have come back meanwhile.
     #[test]
     fn an_entry_that_changes_hands_holds_no_address_in_between() {
-        let entry = Entry { start: 0.into(), end: 0.into(), tracked: AtomicPtr::new(std::ptr::null_mut()) };
+        let entry = Entry::none();
         let regions = [(0x1000, 0x2000), (0x5000, 0x6000)];
         let put =
             |(start, end): (usize, usize)| entry.put(start, end, std::ptr::without_provenance_mut(start));
