@@ -104,6 +104,21 @@ pub(crate) fn is_in(space: &Space) -> bool {
     })
 }
 
+/// Writes the copy of the superblock that a cut kept create from writing. One that is damaged stays as it is, for a
+/// check to name.
+fn finish_create(space: &Space) -> Result<(), HeapError> {
+    let copies = SUPERBLOCK_COPIES.map(|at| (at as usize, space.read::<UntrustedSuperblock>(at as usize)));
+    let [(first_at, first), (_, second)] = copies;
+    let second = second?;
+    if let (Superblock::Blank | Superblock::Unfinished, Superblock::Valid(_)) =
+        (first?.judge(), second.judge())
+    {
+        space.write(first_at, &second)?;
+        space.persist(first_at, size_of_val(&second))?;
+    }
+    Ok(())
+}
+
 /// Where copies of the superblock lie that cannot be trusted.
 pub(crate) fn lost_copies(space: &Space) -> Result<Vec<u64>, HeapError> {
     let mut lost = Vec::new();
@@ -184,6 +199,7 @@ impl Begun {
     pub(crate) fn finish(self, lost: Lost) -> Result<Core, HeapError> {
         let Self { core, supply } = self;
         core.rebuild(How { tolerant: lost == Lost::Tolerated, ..How::default() })?;
+        finish_create(&core.space)?;
         core.mend_roots()?;
         core.begin_supply(supply);
         Ok(core)

@@ -307,6 +307,19 @@ fn the_check_sees_a_record_that_was_changed_behind_its_back() {
     assert_eq!(report.problems.first().map(|problem| problem.at), Some(objects[7]), "{report}");
 }
 
+/// A cut had come between the two copies of the superblock. The heap opened, and a check called the first one lost.
+#[test]
+fn a_heap_whose_making_was_cut_between_the_copies_of_its_superblock_is_whole_when_it_is_opened() {
+    let heap = heap(4 << 20);
+    for written in [0, 8, 40] {
+        let space = copy(heap.space());
+        space.write_bytes(written, &vec![0; 64 - written]).expect("inside");
+        let opened = Heap::open(space).expect("the second copy says that it is a heap");
+        let report = opened.check(None).expect("readable");
+        assert!(report.is_clean(), "{report}");
+    }
+}
+
 #[test]
 fn a_heap_can_be_read_while_it_is_opened() {
     let heap = heap(4 << 20);

@@ -400,10 +400,16 @@ impl Window<'_> {
 
     #[inline]
     fn check(&self, at: usize, len: usize) -> Result<(), Refused> {
-        if at >= self.at && at - self.at <= self.len && len <= self.len - (at - self.at) {
+        if self.covers(at, len) {
             return Ok(());
         }
         Err(Refused::Outside { at, len, space: self.at + self.len })
+    }
+
+    /// Whether `len` bytes at `at` are announced.
+    #[inline]
+    pub fn covers(&self, at: usize, len: usize) -> bool {
+        at >= self.at && at - self.at <= self.len && len <= self.len - (at - self.at)
     }
 
     /// Stores the word at offset `at` of the space, after everything that this thread stored before.

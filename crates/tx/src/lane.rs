@@ -257,10 +257,12 @@ impl Lane {
         buffers.list.clear();
     }
 
-    /// Announces stores to the next slot and to the one behind it, where its witness lies.
+    /// Announces stores to the next slot, and to the one behind it, where its witness lies, if that is in the same
+    /// page: a dirty budget may have no more than one.
     #[inline]
     pub(crate) fn announce_slot<'s>(&self, space: &'s Space) -> Result<Window<'s>, Refused> {
-        space.window(self.place.start(Part::Slots) + self.used.of(Part::Slots), 2 * size_of::<Slot>())
+        let at = self.place.start(Part::Slots) + self.used.of(Part::Slots);
+        space.window(at, (2 * size_of::<Slot>()).min(PAGE - at % PAGE))
     }
 
     /// Stores the slot behind the others, and begins to write it back.
@@ -283,14 +285,20 @@ impl Lane {
     #[inline]
     pub(crate) fn bear_witness(
         &mut self,
-        window: &Window<'_>,
+        space: &Space,
+        window: Window<'_>,
         before: &Bytes,
         tid: u64,
     ) -> Result<(), Refused> {
         let number = before.of(Part::Slots) / size_of::<Slot>();
         let witness = Slot::witness(self.number, number, self.behind);
         self.behind = tid;
-        window.store(self.place.witness_at(number), witness)
+        let at = self.place.witness_at(number);
+        if window.covers(at, WORD) {
+            return window.store(at, witness);
+        }
+        drop(window);
+        space.store(at, witness)
     }
 
     /// Takes back what was appended behind `before`.

@@ -171,16 +171,16 @@ impl Manager {
 /// Appends the slot: from its fence on the transaction has committed.
 #[inline]
 fn commit(space: &Space, lane: &mut Lane, slot: &Slot, before: &Bytes) -> Result<(), Refused> {
-    let window = lane.announce_slot(space)?;
     let too_early = mutant::planted("tx-witness-before-its-slot");
     if too_early {
-        lane.bear_witness(&window, before, slot.tid)?;
+        lane.bear_witness(space, lane.announce_slot(space)?, before, slot.tid)?;
     }
+    let window = lane.announce_slot(space)?;
     lane.append_slot(space, &window, slot)?;
     if !mutant::planted("tx-commit-without-fence") {
         space.fence();
     }
-    if too_early { Ok(()) } else { lane.bear_witness(&window, before, slot.tid) }
+    if too_early { Ok(()) } else { lane.bear_witness(space, window, before, slot.tid) }
 }
 
 /// Stores the staged bytes at their homes, announcing consecutive lines of a page at once, and begins to
