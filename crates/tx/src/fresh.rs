@@ -46,21 +46,23 @@ impl Fresh {
         if self.0.is_empty() {
             return false;
         }
-        let place = self.0.partition_point(|object| object.at <= at);
-        let Some(object) = place.checked_sub(1).map(|place| &mut self.0[place]) else { return false };
-        let end = at.saturating_add(len as u64);
-        let inside = end <= object.at + object.bytes;
-        if inside {
-            object.stored = (object.stored.0.min(at), object.stored.1.max(end));
-        }
-        inside
+        let Some(place) = self.place_of(at, len) else { return false };
+        let (object, end) = (&mut self.0[place], at + len as u64);
+        object.stored = (object.stored.0.min(at), object.stored.1.max(end));
+        true
     }
 
     /// Whether the range lies in one of the objects.
     pub(crate) fn holds(&self, at: u64, len: usize) -> bool {
-        let behind = self.0.partition_point(|object| object.at <= at);
+        self.place_of(at, len).is_some()
+    }
+
+    /// Which object holds the range.
+    #[inline]
+    fn place_of(&self, at: u64, len: usize) -> Option<usize> {
+        let place = self.0.partition_point(|object| object.at <= at).checked_sub(1)?;
         let end = at.saturating_add(len as u64);
-        behind.checked_sub(1).is_some_and(|place| end <= self.0[place].at + self.0[place].bytes)
+        (end <= self.0[place].at + self.0[place].bytes).then_some(place)
     }
 
     /// Any of them was stored to.
