@@ -32,11 +32,13 @@ impl Ready {
 pub(crate) struct Cache {
     pub(crate) bins: [Vec<Ready>; CLASSES],
     pub(crate) segment: Option<OpenSegment>,
+    /// No other thread can change who has an allocated chunk (see [`crate::desk`]).
+    pub(crate) is_alone: bool,
 }
 
 impl Cache {
-    pub(crate) const fn new() -> Self {
-        Self { bins: [const { Vec::new() }; CLASSES], segment: None }
+    pub(crate) const fn new(is_alone: bool) -> Self {
+        Self { bins: [const { Vec::new() }; CLASSES], segment: None, is_alone }
     }
 
     /// The segment, with room for one record at least.

@@ -1,7 +1,7 @@
 //! What the threads of a heap share, and how chunks come out of it and go back.
 //!
 //! Locks, in the order in which they may be taken: a lane; the claim of all desks; a desk's door; the large
-//! frees; a bin; the pages; the log's shelf; a stripe of the log; the chunks' own, and the list of desks.
+//! frees; a bin; the pages; the log's shelf; a stripe of the log; the chunks' own, and the list of visitors.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use wattkeep_persist::{Claim, Space};
 use crate::cache::{Cache, Ready};
 use crate::chunks::{CACHED, CAPACITY, Chunks, FREE, HELD, Place};
 use crate::classes::{ALL, CLASSES, LARGE};
-use crate::desk::Desk;
+use crate::desk::Visitors;
 use crate::error::{HeapError, Quick};
 use crate::layout::{BLOCK, BLOCK_PAGES, PAGE};
 use crate::log::{Log, OpenSegment, Position};
@@ -45,8 +45,8 @@ pub(crate) struct Core {
     pub(crate) lanes: Box<[Mutex<Lane>]>,
     pub(crate) roots: Mutex<()>,
     pub(crate) large_frees: Mutex<()>,
-    /// Of the threads that came by.
-    pub(crate) desks: Mutex<Vec<Arc<Desk>>>,
+    /// The threads that came by.
+    pub(crate) visitors: Mutex<Visitors>,
     /// One thread at a time empties those of the others.
     pub(crate) claiming: Mutex<()>,
     /// Runs that the log knew at open, of chunks that it did not: of transactions that may yet publish them.
@@ -80,7 +80,7 @@ impl Core {
             lanes: (0..LANES_MAX).map(|_| Mutex::default()).collect(),
             roots: Mutex::new(()),
             large_frees: Mutex::new(()),
-            desks: Mutex::default(),
+            visitors: Mutex::default(),
             claiming: Mutex::new(()),
             vacant: Mutex::default(),
             replays: Replays::default(),

@@ -12,17 +12,30 @@
 //!
 //! A kernel that has no such barrier leaves the needy with what the others give back at their next calls.
 //!
+//! The same agreement tells the first thread at a heap when it is no longer the only one. Until a second one comes,
+//! nobody else can be freeing, so the first claims what it frees without an exchange: its cache says so. Whoever
+//! comes second closes that desk and waits until its thread is not in, before its own first call begins. From then
+//! on all exchange, for good. A kernel without the barrier has all exchange from the beginning. A child that was
+//! forked while the first thread was in waits for it in vain, as it would at a lock.
+//!
+//! ```text
+//! the first    in = true; open?  alone in the cache: load, store         no: at the door, not alone any more
+//! the second   closed; barrier; in?   yes: look again      no: at the door, not alone any more; go on
+//! ```
+//!
 //! # Safety
 //!
 //! 1. [`LAST`] points to [`NOBODYS`], or to a desk in [`DESKS`] of the same thread, which outlives what it says:
 //!    a desk is only dropped after `LAST` was changed.
 //! 2. A cache is touched by its thread, while it says that it is in, and saw behind that that the desk is open;
 //!    or by whoever has the door: its thread, which is not in, or another that found it still closed there, and
-//!    nobody in, behind a barrier on all threads behind the closing. Its thread alone opens it, at the door. A
-//!    thread that is in is not let in again, so no two references to a cache live at once.
+//!    nobody in, behind a barrier on all threads behind the closing. Its thread alone opens it, at the door. One
+//!    thread at a time closes desks, from there to its last look: so what it finds closed was not opened behind
+//!    its barrier. A thread that is in is not let in again. So no two references to a cache live at once.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -30,6 +43,7 @@ use wattkeep_persist::barrier;
 
 use crate::cache::Cache;
 use crate::core::Core;
+use crate::error::HeapError;
 
 /// No heap's instance.
 const CLOSED: u64 = 0;
@@ -52,7 +66,7 @@ pub(crate) struct Desk {
 unsafe impl Sync for Desk {}
 
 /// Whoever was never at a heap sits here.
-static NOBODYS: Desk = Desk::new(CLOSED, Weak::new());
+static NOBODYS: Desk = Desk::new(CLOSED, Weak::new(), false);
 
 thread_local! {
     /// The desk used last.
@@ -62,6 +76,24 @@ thread_local! {
 
 /// The desks of a thread.
 struct Desks(Vec<Arc<Desk>>);
+
+/// The desks of a heap.
+#[derive(Default)]
+pub(crate) struct Visitors {
+    desks: Vec<Arc<Desk>>,
+    company: Company,
+}
+
+/// Who was ever at a heap.
+#[derive(Default)]
+enum Company {
+    #[default]
+    Nobody,
+    /// One thread, which is alone as long as its desk was never closed.
+    One(Arc<Desk>),
+    /// Each thread that comes in knows that there are others.
+    Many,
+}
 
 /// A thread is in: until this is dropped, by a panic, too.
 struct Seat<'a>(&'a Desk);
@@ -75,7 +107,10 @@ impl Drop for Seat<'_> {
 
 /// Calls `f` with this thread's cache of the heap.
 #[inline(always)]
-pub(crate) fn with<R>(core: &Arc<Core>, f: impl Fn(&mut Cache) -> R) -> R {
+pub(crate) fn with<T, E: From<HeapError>>(
+    core: &Arc<Core>,
+    f: impl Fn(&mut Cache) -> Result<T, E>,
+) -> Result<T, E> {
     // SAFETY: 1; nothing that is called while the seat lives drops the desk of an open heap.
     let desk = unsafe { &*LAST.get() };
     match desk.sit_down(core.instance) {
@@ -88,8 +123,11 @@ pub(crate) fn with<R>(core: &Arc<Core>, f: impl Fn(&mut Cache) -> R) -> R {
 /// The same for a thread that used another desk, or whose desk was closed.
 #[cold]
 #[inline(never)]
-fn with_another<R>(core: &Arc<Core>, f: impl Fn(&mut Cache) -> R) -> R {
-    while come_to_desk(core) {
+fn with_another<T, E: From<HeapError>>(
+    core: &Arc<Core>,
+    f: impl Fn(&mut Cache) -> Result<T, E>,
+) -> Result<T, E> {
+    while come_to_desk(core)? {
         // SAFETY: 1, as above.
         let desk = unsafe { &*LAST.get() };
         if let Some(_seat) = desk.sit_down(core.instance) {
@@ -98,7 +136,8 @@ fn with_another<R>(core: &Arc<Core>, f: impl Fn(&mut Cache) -> R) -> R {
         }
     }
     // A thread that is ending has no desks any more: it gets a cache for this call.
-    let mut cache = Cache::new();
+    core.share(barrier::on_own_threads)?;
+    let mut cache = Cache::new(false);
     let answer = f(&mut cache);
     cache.give_up(core);
     answer
@@ -106,18 +145,22 @@ fn with_another<R>(core: &Arc<Core>, f: impl Fn(&mut Cache) -> R) -> R {
 
 /// Makes this thread's desk at the heap the one used last, and gives back what lies there if somebody wants it.
 /// `false`: the thread is ending.
-fn come_to_desk(core: &Arc<Core>) -> bool {
-    DESKS.try_with(|desks| LAST.set(desks.borrow_mut().at(core))).is_ok()
+fn come_to_desk(core: &Arc<Core>) -> Result<bool, HeapError> {
+    match DESKS.try_with(|desks| desks.borrow_mut().at(core)) {
+        Ok(desk) => LAST.set(desk?),
+        Err(_) => return Ok(false),
+    }
+    Ok(true)
 }
 
 impl Desk {
-    const fn new(instance: u64, core: Weak<Core>) -> Self {
+    const fn new(instance: u64, core: Weak<Core>, is_alone: bool) -> Self {
         Self {
             core,
             is_in: AtomicBool::new(false),
             open_to: AtomicU64::new(instance),
             door: Mutex::new(()),
-            cache: UnsafeCell::new(Cache::new()),
+            cache: UnsafeCell::new(Cache::new(is_alone)),
         }
     }
 
@@ -143,48 +186,50 @@ impl Desk {
         let _door = self.door();
         if self.open_to.swap(core.instance, Ordering::Relaxed) == CLOSED {
             // SAFETY: 2: its thread, at the door, and not in.
-            unsafe { &mut *self.cache.get() }.give_up(core);
+            let cache = unsafe { &mut *self.cache.get() };
+            cache.is_alone = false;
+            cache.give_up(core);
+            core.lock_visitors().company = Company::Many;
         }
     }
 
     /// For its thread, which will not come again.
     fn leave(&self) {
         let Some(core) = self.core.upgrade() else { return };
-        core.lock_desks().retain(|desk| !std::ptr::eq(&**desk, self));
+        core.lock_visitors().desks.retain(|desk| !std::ptr::eq(&**desk, self));
         let _door = self.door();
         // SAFETY: 2: its thread, at the door, and not in.
         unsafe { &mut *self.cache.get() }.give_up(&core);
     }
 
-    /// For another thread, behind its closing and a barrier: `false` if this one's is amid a call.
-    fn empty(&self, core: &Core) -> bool {
+    /// For another thread, behind its closing and a barrier: calls `f`, unless its own thread came by, which gave
+    /// all back and is not alone any more. `false` if that one is amid a call.
+    fn visit(&self, f: impl Fn(&mut Cache)) -> bool {
         let _door = self.door();
         if self.open_to.load(Ordering::Relaxed) != CLOSED {
-            // Its thread came by, and gave all back.
             return true;
         }
         if self.is_in.load(Ordering::Acquire) {
             return false;
         }
         // SAFETY: 2: at the door, closed, and its thread not in.
-        unsafe { &mut *self.cache.get() }.give_up(core);
+        f(unsafe { &mut *self.cache.get() });
         true
     }
 }
 
 impl Desks {
     /// This thread's desk at the heap.
-    fn at(&mut self, core: &Arc<Core>) -> *const Desk {
+    fn at(&mut self, core: &Arc<Core>) -> Result<*const Desk, HeapError> {
         LAST.set(&raw const NOBODYS);
         self.0.retain(|desk| desk.core.strong_count() > 0);
         if let Some(desk) = self.0.iter().find(|desk| std::ptr::eq(desk.core.as_ptr(), Arc::as_ptr(core))) {
             desk.open(core);
-            return Arc::as_ptr(desk);
+            return Ok(Arc::as_ptr(desk));
         }
-        let desk = Arc::new(Desk::new(core.instance, Arc::downgrade(core)));
-        core.lock_desks().push(desk.clone());
+        let desk = core.admit(barrier::on_own_threads)?;
         self.0.push(desk.clone());
-        Arc::as_ptr(&desk)
+        Ok(Arc::as_ptr(&desk))
     }
 }
 
@@ -196,28 +241,139 @@ impl Drop for Desks {
 }
 
 impl Core {
-    pub(crate) fn lock_desks(&self) -> MutexGuard<'_, Vec<Arc<Desk>>> {
-        self.desks.lock().expect("no panic while it is held")
+    fn lock_visitors(&self) -> MutexGuard<'_, Visitors> {
+        self.visitors.lock().expect("no panic while it is held")
+    }
+
+    /// A desk for a thread that has none here. The first thread is alone, if the next one can be told when it is
+    /// not in.
+    fn admit<W: Display>(
+        self: &Arc<Self>,
+        barrier: impl Fn() -> Result<(), W>,
+    ) -> Result<Arc<Desk>, HeapError> {
+        let make = |is_alone| Arc::new(Desk::new(self.instance, Arc::downgrade(self), is_alone));
+        let mut visitors = self.lock_visitors();
+        if matches!(visitors.company, Company::Nobody) && barrier().is_ok() {
+            let desk = make(true);
+            visitors.company = Company::One(desk.clone());
+            visitors.desks.push(desk.clone());
+            return Ok(desk);
+        }
+        drop(visitors);
+        self.share(barrier)?;
+        let desk = make(false);
+        self.lock_visitors().desks.push(desk.clone());
+        Ok(desk)
+    }
+
+    /// Returns when no thread takes itself to be alone here, nor will. Not for one that is in.
+    #[cold]
+    fn share<W: Display>(&self, barrier: impl Fn() -> Result<(), W>) -> Result<(), HeapError> {
+        loop {
+            let first = match &mut self.lock_visitors().company {
+                Company::One(first) => first.clone(),
+                company => {
+                    *company = Company::Many;
+                    return Ok(());
+                }
+            };
+            let left = self
+                .visit_desks(vec![first], &barrier, |cache| cache.is_alone = false)
+                .map_err(|why| HeapError::NoBarrier { why: why.to_string() })?;
+            if left.is_empty() {
+                self.lock_visitors().company = Company::Many;
+                return Ok(());
+            }
+            // It is amid one call all the while, and may itself wait to claim desks there.
+            std::thread::yield_now();
+        }
     }
 
     /// Has all given back that other threads have at hand; for one that finds no room. Those that are amid one
     /// call all the while give it back at their next one.
     #[cold]
     pub(crate) fn claim_desks(&self) {
-        let _one_at_a_time = self.claiming.lock().expect("no panic while it is held");
         let own = LAST.get();
-        let mut left = self.lock_desks().clone();
-        left.retain(|desk| !std::ptr::eq(&**desk, own));
+        let mut others = self.lock_visitors().desks.clone();
+        others.retain(|desk| !std::ptr::eq(&**desk, own));
+        // Without a barrier they are closed all the same.
+        let _ = self.visit_desks(others, barrier::on_own_threads, |cache| cache.give_up(self));
+    }
+
+    /// Closes desks of other threads, and calls `f` with what lies there. Those that are left are of threads that
+    /// were amid one call all the while.
+    fn visit_desks<W>(
+        &self,
+        mut left: Vec<Arc<Desk>>,
+        barrier: impl Fn() -> Result<(), W>,
+        f: impl Fn(&mut Cache),
+    ) -> Result<Vec<Arc<Desk>>, W> {
+        // Else one could take the closing of another, whose barrier is yet to come, for its own.
+        let _one_at_a_time = self.claiming.lock().expect("no panic while it is held");
         left.iter().for_each(|desk| desk.open_to.store(CLOSED, Ordering::Relaxed));
-        if left.is_empty() || barrier::on_own_threads().is_err() {
-            return;
+        if left.is_empty() {
+            return Ok(left);
         }
+        barrier()?;
         for _ in 0..LOOKS_MAX {
-            left.retain(|desk| !desk.empty(self));
+            left.retain(|desk| !desk.visit(&f));
             if left.is_empty() {
-                return;
+                break;
             }
             std::thread::yield_now();
         }
+        Ok(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wattkeep_persist::{Anonymous, Domain, Space};
+
+    use super::*;
+    use crate::{Heap, Options};
+
+    const NO: Result<(), &str> = Err("not implemented");
+
+    fn heap() -> Heap {
+        let space = Arc::new(Space::new(Arc::new(Anonymous::new(2 << 20)), Domain::Battery));
+        Heap::create(space, &Options { log_area_bytes: 0, ..Options::default() }).expect("room for a heap")
+    }
+
+    fn is_alone(core: &Core) -> bool {
+        matches!(core.lock_visitors().company, Company::One(_))
+    }
+
+    #[test]
+    fn a_heap_is_shared_from_the_beginning_where_there_is_no_barrier() {
+        let heap = heap();
+        heap.core.admit(|| NO).expect("all exchange");
+        assert!(!is_alone(&heap.core));
+        heap.core.admit(|| NO).expect("all exchange");
+    }
+
+    #[test]
+    fn the_second_thread_at_a_heap_ends_that_the_first_is_alone() {
+        let heap = heap();
+        heap.core.admit(|| Ok::<_, &str>(())).expect("nobody is there");
+        assert!(is_alone(&heap.core));
+        heap.core.admit(|| Ok::<_, &str>(())).expect("the first is not in");
+        assert!(!is_alone(&heap.core));
+    }
+
+    /// A filter of system calls may come later than the first thread. The second one is refused, until the first
+    /// has come to the door of its closed desk.
+    #[test]
+    fn a_barrier_that_is_refused_later_refuses_the_second_thread() {
+        let heap = heap();
+        let at = heap.alloc(64).expect("room");
+        if !is_alone(&heap.core) {
+            return;
+        }
+        let refused = heap.core.share(|| NO).expect_err("the first may be in");
+        assert_eq!(refused, HeapError::NoBarrier { why: "not implemented".to_owned() });
+        heap.free(at).expect("an object");
+        heap.core.share(|| NO).expect("the first knows");
+        assert!(heap.check(None).expect("readable").is_clean());
     }
 }

@@ -37,6 +37,11 @@ pub enum HeapError {
         /// What it says.
         why: String,
     },
+    /// The system no longer lets a second thread know when the first one at this heap is not amid a call.
+    NoBarrier {
+        /// What it says.
+        why: String,
+    },
     /// There is no heap here.
     NotAHeap,
     /// A later version of this program wrote it.
@@ -195,6 +200,10 @@ impl fmt::Display for HeapError {
                 f.write_str("the heap in this space is open already: share that one, or drop it first")
             }
             Self::NoThread { why } => write!(f, "no thread to open the heap with: {why}; see 'ulimit -u'"),
+            Self::NoBarrier { why } => write!(
+                f,
+                "no second thread can come to the heap now: {why}; let a filter of system calls pass membarrier(2)"
+            ),
             Self::NotAHeap => f.write_str("the space holds no heap: create one"),
             Self::NewerVersion { found, known } => {
                 write!(f, "the heap has version {found}, this program knows {known}: use a newer one")

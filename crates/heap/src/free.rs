@@ -1,6 +1,8 @@
 //! Giving objects back: who may, and what is written about it.
 //!
-//! The slot of a chunk is claimed by an exchange, so of two threads that free the same object one is told.
+//! The slot of a chunk is claimed by an exchange, so of two threads that free the same object one is told. A thread
+//! that is alone at the heap (see [`crate::desk`]) claims it by a store. What others do without a call at a desk
+//! may end a claim of theirs, and never begins one: whoever claims a slot of an allocated chunk is at a desk.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,6 +41,17 @@ fn claim(slot: &AtomicU32, from: u32, to: u32) -> bool {
     slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
+/// Holds the record at `position`, which the slot has just named.
+#[inline(always)]
+fn hold(cache: &Cache, slot: &AtomicU32, position: Position) -> bool {
+    let held = position.0 | HELD;
+    if cache.is_alone {
+        slot.store(held, Ordering::Release);
+        return true;
+    }
+    claim(slot, position.0, held)
+}
+
 impl Core {
     /// What the slot says when nobody is moving the chunk's record.
     pub(crate) fn settled(&self, place: Place<'_>) -> u32 {
@@ -63,10 +76,7 @@ impl Core {
         };
         let slot = place.slot();
         let position = Position(slot.load(Ordering::Acquire));
-        if !is_position(position.0)
-            || !self.is_overwritten(cache, position)
-            || !claim(slot, position.0, position.0 | HELD)
-        {
+        if !is_position(position.0) || !self.is_overwritten(cache, position) || !hold(cache, slot, position) {
             return self.free_elsewhere(cache, at);
         }
         self.overwrite_held(at, slot, position)?;

@@ -92,7 +92,10 @@ impl Heap {
     }
 
     #[inline]
-    pub(crate) fn with<R>(&self, f: impl Fn(&Core, &mut Cache) -> R) -> R {
+    pub(crate) fn with<T, E: From<HeapError>>(
+        &self,
+        f: impl Fn(&Core, &mut Cache) -> Result<T, E>,
+    ) -> Result<T, E> {
         desk::with(&self.core, move |cache| f(&self.core, cache))
     }
 
