@@ -55,6 +55,9 @@ const BLOCKS: u64 = if cfg!(miri) { 1 << 12 } else { SPACE_MAX / BLOCK };
 pub(crate) struct Chunks {
     /// For each block, its class plus one and where its cells lie; 0: not cut.
     blocks: Box<[AtomicU64]>,
+    /// The first piece of the arena, found in one load: the only one, up to some million chunks.
+    first: Piece,
+    /// All pieces, but for the first.
     arena: Box<[OnceLock<Piece>; PIECES]>,
     spare: Mutex<Spare>,
     /// No block behind it was ever cut.
@@ -97,6 +100,7 @@ impl Chunks {
     pub(crate) fn new() -> Self {
         Self {
             blocks: bytemuck::zeroed_slice_box(BLOCKS as usize),
+            first: bytemuck::zeroed_box(),
             arena: Box::new([const { OnceLock::new() }; PIECES]),
             spare: Mutex::new(Spare { next: 0, by_class: [const { Vec::new() }; CLASSES + 1] }),
             last_block: AtomicU32::new(0),
@@ -130,7 +134,12 @@ impl Chunks {
 
     #[inline(always)]
     fn piece(&self, location: u64) -> &Piece {
-        self.arena[(location / PIECE_WORDS) as usize % PIECES].get().expect("cells that were made")
+        if location < PIECE_WORDS { &self.first } else { self.piece_behind(location) }
+    }
+
+    #[inline(never)]
+    fn piece_behind(&self, location: u64) -> &Piece {
+        self.arena[(location / PIECE_WORDS) as usize].get().expect("cells that were made")
     }
 
     fn cells(&self, location: u64) -> Cells<'_> {
@@ -230,7 +239,9 @@ impl Chunks {
         }
         let location = spare.next;
         spare.next += words;
-        self.arena[(location / PIECE_WORDS) as usize].get_or_init(bytemuck::zeroed_box);
+        if location >= PIECE_WORDS {
+            self.arena[(location / PIECE_WORDS) as usize].get_or_init(bytemuck::zeroed_box);
+        }
         location
     }
 }
