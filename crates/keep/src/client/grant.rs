@@ -23,7 +23,7 @@ use super::protect::{Shared, count};
 use crate::control::block::{Event, Freeze, PageRef, Words};
 use crate::control::page_word::{State, Word};
 use crate::control::primitives::{AtomicU32, Ordering, futex, yield_now};
-use crate::limits::{CLIENT_WAIT, PAGE_SIZE, VICTIMS_RING};
+use crate::limits::{CLIENT_WAIT, GRANT_RUN_MAX, PAGE_SIZE, VICTIMS_RING};
 use crate::types::Tracking;
 
 /// How a fault ended.
@@ -98,6 +98,11 @@ impl Tracked {
     pub fn is_closed(&self, page: u32) -> bool {
         use State::*;
         matches!(self.words.of(page).load().state(), Fresh | Clean | Queued | Copying | InFlight | Held)
+    }
+
+    /// Nobody ever stored to `page`.
+    pub(super) fn is_fresh(&self, page: u32) -> bool {
+        self.words.of(page).load().state() == State::Fresh
     }
 
     /// How the region is tracked.
@@ -210,6 +215,17 @@ impl Tracked {
             Ok(()) => Step::Done,
             Err(refusal) => Step::Failed(refusal),
         }
+    }
+
+    /// Brings fresh pages of an explicit region into memory, as their faults would. `false`: not all of them, or
+    /// without userfaultfd, none.
+    pub(super) fn install_fresh(&self, first: u32, pages: u32) -> bool {
+        let installs = |done: u32| {
+            let run = GRANT_RUN_MAX.min(pages - done);
+            // SAFETY: 1: pages of the region.
+            unsafe { self.guard.install_zeros(self.address(first + done), run, true) }.is_ok()
+        };
+        self.guard.descriptor().is_some() && (0..pages).step_by(GRANT_RUN_MAX as usize).all(installs)
     }
 
     /// A clean page, or one never written, is stored to: it, and pages that are likely next, each

@@ -280,7 +280,7 @@ impl Region {
         let (Some(ahead), Some(mapping)) = (&self.ahead, &self.mapping) else { return false };
         let (first, end) = self.pages_of(offset, len);
         let (at, end) = (first as usize * PAGE_SIZE, end as usize * PAGE_SIZE);
-        ahead.populate(mapping, &self.tracked().words, at, end - at)
+        ahead.populate(mapping, self.tracked(), at, end - at)
     }
 
     /// The least size of pieces, from `at_least` bytes on, in which [`Self::populate`] brings pages in.
