@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::WORD;
+use crate::{LINE, WORD};
 
 /// Bytes of half a word.
 const HALF: usize = WORD / 2;
@@ -115,8 +115,19 @@ pub unsafe fn copy_in(to: *mut u8, from: &[u8]) {
         return unsafe { copy_in_any(to, from) };
     }
     let mut at = to;
+    // The compiler does not unroll loops of atomics: a line at once.
+    let (lines, words) = words.as_chunks::<{ LINE / WORD }>();
+    for line in lines {
+        for word in line {
+            // SAFETY: 1 by the caller: `at` moves over `from.len()` bytes; 2: aligned, as just seen.
+            unsafe {
+                AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+                at = at.add(WORD);
+            }
+        }
+    }
     for word in words {
-        // SAFETY: 1 by the caller: `at` moves over `from.len()` bytes; 2: aligned, as just seen.
+        // SAFETY: 1, 2: as above.
         unsafe {
             AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
             at = at.add(WORD);

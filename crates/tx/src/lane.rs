@@ -133,16 +133,21 @@ impl Lane {
     }
 
     /// Whether `need` fits behind what is used, with no more than `bytes_max` in all parts then.
+    #[inline]
     pub(crate) fn has_room(&self, need: &Bytes, bytes_max: usize) -> bool {
         let used = self.used.total();
         self.short_of(need).is_none() && (used == 0 || used + need.total() <= bytes_max)
     }
 
     /// The part where `need` does not fit behind what is used.
+    #[inline]
     pub(crate) fn short_of(&self, need: &Bytes) -> Option<Part> {
-        let is_short =
-            |part: Part| need.of(part) > 0 && self.used.of(part) + need.of(part) > self.place.room(part);
-        Part::ALL.into_iter().find(|part| is_short(*part))
+        let is_short = |part: Part| self.used.of(part) + need.of(part) > self.place.room(part);
+        // All of them first: nearly always none is.
+        if !Part::ALL.into_iter().fold(false, |any, part| any | is_short(part)) {
+            return None;
+        }
+        Part::ALL.into_iter().find(|part| need.of(*part) > 0 && is_short(*part))
     }
 
     /// Makes a record of `data`, in DRAM. There is room for it. The TID may carry an ordinal.

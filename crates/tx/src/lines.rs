@@ -56,6 +56,7 @@ pub(crate) struct Lines {
     /// What the runs of what is staged take.
     tally: Tally,
     heads: Vec<Head>,
+    /// Of each line; behind them, what earlier transactions left.
     bytes: Vec<[u8; LINE]>,
     /// Place of a line in `heads`, plus one; empty while there are few lines.
     table: Vec<u32>,
@@ -103,7 +104,6 @@ impl Lines {
     /// Forgets everything, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.heads.clear();
-        self.bytes.clear();
         self.table.clear();
         self.filter = 0;
         self.tally = Tally::default();
@@ -149,14 +149,23 @@ impl Lines {
         }
     }
 
+    #[inline]
     fn add(&mut self, line: u64) -> usize {
+        let place = self.heads.len();
         self.filter |= filter_bit(line);
         self.heads.push(Head { line, mask: 0, words: 0 });
-        self.bytes.push([0; LINE]);
-        if self.heads.len() > QUICK {
+        if place == self.bytes.len() {
+            self.more_bytes();
+        }
+        if place >= QUICK {
             self.enter_in_table();
         }
-        self.heads.len() - 1
+        place
+    }
+
+    #[cold]
+    fn more_bytes(&mut self) {
+        self.bytes.push([0; LINE]);
     }
 
     /// Enters the last line; all of them when the table is new or grows.
@@ -188,6 +197,19 @@ impl Lines {
             }
             self.bytes[place][within].copy_from_slice(&bytes[part]);
         }
+        Ok(())
+    }
+
+    /// [`Self::stage`] of a word that lies on a word: of a length that is known.
+    #[inline]
+    pub(crate) fn stage_word(&mut self, at: u64, word: [u8; WORD], most: &Tally) -> Result<(), usize> {
+        let (line, first) = (at / LINE as u64, at as usize % LINE / WORD);
+        let place = self.find_or_add(line);
+        let within = first * WORD..(first + 1) * WORD;
+        if self.change(place, &within, true) && !self.tally.fits(most) {
+            return Err(0);
+        }
+        self.bytes[place].as_chunks_mut().0[first] = word;
         Ok(())
     }
 

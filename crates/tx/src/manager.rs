@@ -98,6 +98,7 @@ impl Manager {
     ///
     /// # Errors
     /// That of `body`, or why the transaction cannot be committed.
+    #[inline]
     pub fn run<'a, R, E: From<TxError>>(
         &'a self,
         body: impl FnOnce(&mut Tx<'a>) -> Result<R, E>,
@@ -116,11 +117,6 @@ impl Manager {
     pub fn begin(&self) -> Result<Tx<'_>, TxError> {
         self.log.check_poison()?;
         Ok(Tx::new(self, work::begin(self.claim.id)))
-    }
-
-    /// Its number in this process.
-    pub(crate) fn id(&self) -> u64 {
-        self.claim.id
     }
 
     /// An error if the log has no room for one object more in the transaction's list: it can only be aborted.

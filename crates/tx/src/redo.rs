@@ -136,7 +136,7 @@ impl Manager {
             Domain::Adr(..) | Domain::File => 0,
         };
         let late = mutant::planted("tx-commit-before-versions");
-        let versions = !late && work.versions.mark()?;
+        let versions = !late && !work.versions.is_empty() && work.versions.mark()?;
         if versions || work.fresh.any_stored() && !mutant::planted("tx-slot-before-new-objects") {
             work.fresh.flush(space)?;
             space.fence();

@@ -38,8 +38,7 @@ pub struct Tx<'a> {
 
 impl<'a> Tx<'a> {
     #[inline]
-    pub(crate) fn new(manager: &'a Manager, work: Shared) -> Self {
-        let (id, depth) = (work.borrow().id, work.borrow().depth);
+    pub(crate) fn new(manager: &'a Manager, (work, id, depth): (Shared, u64, u32)) -> Self {
         Self { manager, work, id, depth, committed: false }
     }
 
@@ -222,7 +221,10 @@ impl<'a> Tx<'a> {
         manager.space.check(at as usize, bytes.len())?;
         match manager.options.logging {
             Logging::Redo => {
-                let staged = work.lines.stage(at, bytes, words, &manager.most.runs);
+                let staged = match bytes.try_into() {
+                    Ok(word) if words => work.lines.stage_word(at, word, &manager.most.runs),
+                    _ => work.lines.stage(at, bytes, words, &manager.most.runs),
+                };
                 staged.map_err(|left_out| manager.overflown(work, left_out, words))?;
             }
             Logging::Undo => {
@@ -380,21 +382,32 @@ impl<'a> Tx<'a> {
         self.manager.log.check_poison()?;
         let logs = !work.is_read_only() || work.open.is_some();
         if logs || work.versions.written() > 1 {
-            for (at, epoch) in work.versions.epochs()? {
-                Self::store_in(self.manager, work, at, &epoch.to_ne_bytes(), true)?;
+            if !work.versions.is_empty() {
+                Self::log_epochs(self.manager, work)?;
             }
             match self.manager.options.logging {
                 Logging::Redo => self.manager.commit_redo(work)?,
                 Logging::Undo => self.manager.commit_undo(work)?,
             }
-            work.versions.committed_by_log();
-        } else {
+            if !work.versions.is_empty() {
+                work.versions.committed_by_log();
+            }
+        } else if !work.versions.is_empty() {
             work.versions.commit()?;
         }
         drop(guard);
         self.committed = true;
-        work::end(self.manager.id(), &self.work);
+        work::end(&self.work);
         Ok(())
+    }
+
+    /// The log is to hold how far the versioned objects are.
+    #[cold]
+    fn log_epochs(manager: &Manager, work: &mut Work) -> Result<(), TxError> {
+        let epochs = work.versions.epochs()?;
+        epochs
+            .into_iter()
+            .try_for_each(|(at, epoch)| Self::store_in(manager, work, at, &epoch.to_ne_bytes(), true))
     }
 
     /// Gives it up: nothing of it remains.
@@ -415,7 +428,7 @@ impl<'a> Tx<'a> {
         }
         let undone = self.undo(&mut work);
         drop(work);
-        work::end(self.manager.id(), &self.work);
+        work::end(&self.work);
         undone
     }
 

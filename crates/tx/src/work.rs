@@ -77,11 +77,13 @@ impl Work {
         self.held.push(guard);
     }
 
+    #[inline]
     pub(crate) fn tell(&mut self, partner: Arc<dyn Partner>) {
         self.partners.push(partner);
     }
 
     /// The first store in place comes next.
+    #[inline]
     pub(crate) fn before_apply(&self) {
         self.partners.iter().for_each(|partner| partner.before_apply());
     }
@@ -93,6 +95,7 @@ impl Work {
     }
 
     /// Lists what it allocated, for the log and the heap.
+    #[inline]
     pub(crate) fn list_allocated(&mut self) {
         self.scratch.allocated.clear();
         self.scratch.allocated.extend(self.fresh.objects());
@@ -105,6 +108,7 @@ impl Work {
     }
 
     /// Forgets everything but the memory; what it held, and who took part, is the caller's to let go.
+    #[inline]
     fn end(&mut self) -> (Guards, Partners) {
         self.lines.clear();
         if self.lines.capacity_bytes() + self.scratch.bytes.capacity() > KEPT_BYTES_MAX {
@@ -126,12 +130,17 @@ impl fmt::Debug for Work {
 /// A transaction in the hands of its thread.
 pub(crate) type Shared = Rc<RefCell<Work>>;
 
+/// A transaction of this thread, open or ended.
+struct Kept {
+    /// Of the manager that it is of, or was of last.
+    manager: u64,
+    work: Shared,
+}
+
 #[derive(Default)]
 struct Mine {
-    /// The open ones, with their managers.
-    open: Vec<(u64, Shared)>,
-    /// Ended ones, for their memory.
-    spare: Vec<Shared>,
+    /// The open ones; ended ones are kept for their memory, and as the next ones of their managers.
+    all: Vec<Kept>,
     /// Numbers that this thread may still give to transactions.
     ids: std::ops::Range<u64>,
 }
@@ -144,32 +153,56 @@ thread_local! {
 const IDS_AT_ONCE: u64 = 1 << 16;
 
 impl Mine {
+    #[inline]
     fn next_id(&mut self) -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         if self.ids.is_empty() {
-            let first = NEXT.fetch_add(IDS_AT_ONCE, Ordering::Relaxed);
-            self.ids = first..first + IDS_AT_ONCE;
+            self.more_ids();
         }
         self.ids.next().expect("just filled")
     }
+
+    #[cold]
+    fn more_ids(&mut self) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let first = NEXT.fetch_add(IDS_AT_ONCE, Ordering::Relaxed);
+        self.ids = first..first + IDS_AT_ONCE;
+    }
+
+    /// The manager's transaction, open or ended; or else any ended one, or a new one.
+    #[inline]
+    fn of(&mut self, manager: u64) -> &Shared {
+        let place = self.all.iter().position(|kept| kept.manager == manager);
+        let place = place.unwrap_or_else(|| self.make(manager));
+        &self.all[place].work
+    }
+
+    #[cold]
+    fn make(&mut self, manager: u64) -> usize {
+        if let Some(place) =
+            self.all.iter().position(|kept| kept.work.try_borrow().is_ok_and(|work| work.depth == 0))
+        {
+            self.all[place].manager = manager;
+            return place;
+        }
+        self.all.push(Kept { manager, work: Shared::default() });
+        self.all.len() - 1
+    }
 }
 
-/// The thread's open transaction of `manager`, begun once more; or a new one.
+/// The thread's open transaction of `manager`, begun once more; or a new one. Its number, and how deep it is now.
 #[inline]
-pub(crate) fn begin(manager: u64) -> Shared {
+pub(crate) fn begin(manager: u64) -> (Shared, u64, u32) {
     MINE.with_borrow_mut(|mine| {
-        if let Some((_, shared)) = mine.open.iter().find(|(of, _)| *of == manager) {
-            shared.borrow_mut().depth += 1;
-            return Rc::clone(shared);
-        }
-        let shared = mine.spare.pop().unwrap_or_default();
-        let id = mine.next_id();
-        {
+        let shared = Rc::clone(mine.of(manager));
+        let (id, depth) = {
             let mut work = shared.borrow_mut();
-            (work.id, work.depth) = (id, 1);
-        }
-        mine.open.push((manager, Rc::clone(&shared)));
-        shared
+            work.depth += 1;
+            if work.depth == 1 {
+                work.id = mine.next_id();
+            }
+            (work.id, work.depth)
+        };
+        (shared, id, depth)
     })
 }
 
@@ -177,6 +210,7 @@ pub(crate) fn begin(manager: u64) -> Shared {
 struct ToTell(Partners);
 
 impl ToTell {
+    #[inline]
     fn tell(&mut self) {
         while let Some(partner) = self.0.pop() {
             partner.ended();
@@ -192,18 +226,12 @@ impl Drop for ToTell {
 
 /// The transaction has ended: what it held is dropped, the last first, and its partners are told.
 #[inline]
-pub(crate) fn end(manager: u64, shared: &Shared) {
+pub(crate) fn end(shared: &Shared) {
     let (held, partners) = shared.borrow_mut().end();
     let mut partners = ToTell(partners);
-    // A thread that is ending has no place for it any more.
-    let _ = MINE.try_with(|mine| {
-        let mut mine = mine.borrow_mut();
-        if let Some(place) = mine.open.iter().position(|(of, _)| *of == manager) {
-            let (_, ended) = mine.open.swap_remove(place);
-            mine.spare.push(ended);
-        }
-    });
-    held.into_iter().rev().for_each(drop);
+    if !held.is_empty() {
+        held.into_iter().rev().for_each(drop);
+    }
     partners.tell();
     let mut work = shared.borrow_mut();
     // Unless those who were told have begun a transaction with it.

@@ -113,6 +113,12 @@ impl Enlisted {
         self.0.push(opened);
     }
 
+    /// The transaction touched none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Areas whose objects the transaction wrote.
     pub(crate) fn written(&self) -> usize {
         self.0.iter().filter(|opened| opened.state().writes()).count()
