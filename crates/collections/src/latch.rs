@@ -156,6 +156,13 @@ impl Latch {
         }
     }
 
+    /// Changes that are over. Whoever owns the latch, and finds as many as before, knows that nobody else changed
+    /// bytes in between: who does counts up before it gives its turn back.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.sequence.load(Ordering::Acquire) / 2
+    }
+
     /// Makes `tx` the owner until it ends: it alone reads and changes the structure.
     #[inline]
     pub(crate) fn own(self: &Arc<Self>, tx: &mut Tx<'_>) -> Result<(), Error> {

@@ -86,6 +86,12 @@ impl Place {
         Error::WrongKind { place: format!("offset {:#x}", self.at), wanted: self.kind, found }
     }
 
+    /// Changes that are over; see [`Latch::changes`].
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.latch.changes()
+    }
+
     /// Reads what was committed last; see [`Latch::read`].
     #[inline]
     pub(crate) fn read<R>(&self, read: impl Fn(&Committed<'_>) -> Result<R, Error>) -> Result<R, Error> {

@@ -109,7 +109,7 @@ impl Drop for Seat<'_> {
 #[inline(always)]
 pub(crate) fn with<T, E: From<HeapError>>(
     core: &Arc<Core>,
-    f: impl Fn(&mut Cache) -> Result<T, E>,
+    f: impl FnOnce(&mut Cache) -> Result<T, E>,
 ) -> Result<T, E> {
     // SAFETY: 1; nothing that is called while the seat lives drops the desk of an open heap.
     let desk = unsafe { &*LAST.get() };
@@ -125,7 +125,7 @@ pub(crate) fn with<T, E: From<HeapError>>(
 #[inline(never)]
 fn with_another<T, E: From<HeapError>>(
     core: &Arc<Core>,
-    f: impl Fn(&mut Cache) -> Result<T, E>,
+    f: impl FnOnce(&mut Cache) -> Result<T, E>,
 ) -> Result<T, E> {
     while come_to_desk(core)? {
         // SAFETY: 1, as above.

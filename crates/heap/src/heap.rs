@@ -17,6 +17,7 @@ use crate::free::is_position;
 use crate::layout::{LOG_AREA_AT, PAGE, ROOT_BYTES, ROOTS_AT};
 use crate::open;
 use crate::options::Options;
+use crate::publish::Claimed;
 use crate::supply;
 
 /// Largest alignment of an object.
@@ -94,7 +95,7 @@ impl Heap {
     #[inline]
     pub(crate) fn with<T, E: From<HeapError>>(
         &self,
-        f: impl Fn(&Core, &mut Cache) -> Result<T, E>,
+        f: impl FnOnce(&Core, &mut Cache) -> Result<T, E>,
     ) -> Result<T, E> {
         desk::with(&self.core, move |cache| f(&self.core, cache))
     }
@@ -238,32 +239,25 @@ impl Heap {
     }
 
     /// Claims what a transaction of the lane is about to publish, or to leave as it is: until then nobody else
-    /// can free it, publish it, or give it back.
+    /// can free it, publish it, or give it back. The lane is the caller's until then: other calls that name it wait.
     ///
     /// # Errors
     /// No such lane, an id out of range or not above the last one, or an object that is not there to publish or
     /// free: nothing is claimed.
-    pub fn claim(&self, lane: u32, tid: u64, allocated: &[u64], freed: &[u64]) -> Result<(), HeapError> {
+    #[inline]
+    pub fn claim(
+        &self,
+        lane: u32,
+        tid: u64,
+        allocated: &[u64],
+        freed: &[u64],
+    ) -> Result<Claimed<'_>, HeapError> {
         if lane >= crate::LANES {
             return Err(HeapError::Transaction { lane, tid });
         }
-        self.with(move |core, cache| core.claim(cache, lane, tid, allocated, freed))
-    }
-
-    /// What the lane has claimed, and not published, is as it was before.
-    ///
-    /// # Errors
-    /// No such lane.
-    pub fn unclaim(&self, lane: u32) -> Result<(), HeapError> {
-        self.core.unclaim(lane)
-    }
-
-    /// [`Self::publish`], of what transaction `tid` of the lane has claimed.
-    ///
-    /// # Errors
-    /// No such lane, or a store is refused: then the next open tells.
-    pub fn publish_claimed(&self, lane: u32, tid: u64) -> Result<(), HeapError> {
-        self.with(move |core, cache| core.publish_claimed(cache, lane, tid))
+        let mut state = self.core.lane(lane)?;
+        self.with(|core, cache| core.claim(cache, &mut state, lane, tid, allocated, freed))?;
+        Ok(Claimed::new(self, state, lane, tid))
     }
 
     /// The highest transaction that the lane has published; 0: none.

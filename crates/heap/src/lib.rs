@@ -37,7 +37,7 @@ pub use error::HeapError;
 pub use heap::Heap;
 pub use opening::Opening;
 pub use options::Options;
-pub use publish::{LANES, TID_MAX};
+pub use publish::{Claimed, LANES, TID_MAX};
 pub use replayed::Replayed;
 pub use roots::Root;
 pub use trace::{Reach, Traced, Tracer};

@@ -4,8 +4,8 @@
 //! durable. A lane publishes one transaction at a time, with rising ids.
 
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
 use wattkeep_persist::mutant;
 
@@ -15,6 +15,7 @@ use crate::classes::LARGE;
 use crate::core::Core;
 use crate::error::HeapError;
 use crate::free::{allocated, blame};
+use crate::heap::Heap;
 use crate::layout::{LANE_BYTES, LANES_AT};
 use crate::log::{GROUP_ROOM, OpenSegment, Position};
 use crate::record::{LANES_MAX, Record, TID_BITS};
@@ -70,10 +71,58 @@ impl Group {
     }
 }
 
+/// What a transaction claimed: dropped, it is as it was before.
+#[must_use = "what is dropped is claimed no longer"]
+pub struct Claimed<'a> {
+    heap: &'a Heap,
+    state: MutexGuard<'a, Lane>,
+    lane: u32,
+    tid: u64,
+    /// Neither published nor left.
+    held: bool,
+}
+
+impl<'a> Claimed<'a> {
+    #[inline]
+    pub(crate) fn new(heap: &'a Heap, state: MutexGuard<'a, Lane>, lane: u32, tid: u64) -> Self {
+        Self { heap, state, lane, tid, held: true }
+    }
+
+    /// Makes reservations durable, and frees objects, as one; see [`Heap::publish`].
+    ///
+    /// # Errors
+    /// A store is refused: then the next open tells.
+    #[inline]
+    pub fn publish(mut self) -> Result<(), HeapError> {
+        self.held = false;
+        let Self { heap, state, lane, tid, .. } = &mut self;
+        heap.with(|core, cache| core.publish_claimed(cache, state, *lane, *tid))
+    }
+
+    /// Nobody has it until the next open tells whose it is.
+    pub fn leave(mut self) {
+        self.held = false;
+    }
+}
+
+impl Drop for Claimed<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // In a panic nobody knows what was decided.
+        if self.held && !std::thread::panicking() {
+            self.heap.core.ungather(&mut self.state.group);
+        }
+    }
+}
+
 impl Core {
+    #[inline]
     pub(crate) fn lane(&self, lane: u32) -> Result<MutexGuard<'_, Lane>, HeapError> {
-        let known = self.lanes.get(lane as usize).ok_or(HeapError::Transaction { lane, tid: 0 })?;
-        Ok(known.lock().expect("no panic while it is held"))
+        match self.lanes.get(lane as usize) {
+            // A panic beside a claim does no harm: what was claimed stays so.
+            Some(known) => Ok(known.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => Err(HeapError::Transaction { lane, tid: 0 }),
+        }
     }
 
     /// See [`crate::Heap::publish`].
@@ -114,24 +163,12 @@ impl Core {
         if (1..=state.published).contains(&tid) && !state.poisoned {
             return Ok(());
         }
-        self.claim_in(cache, state, lane, tid, allocated, freed)?;
-        self.publish_claimed_in(cache, state, lane, tid)
+        self.claim(cache, state, lane, tid, allocated, freed)?;
+        self.publish_claimed(cache, state, lane, tid)
     }
 
     /// See [`crate::Heap::claim`].
     pub(crate) fn claim(
-        &self,
-        cache: &mut Cache,
-        lane: u32,
-        tid: u64,
-        allocated: &[u64],
-        freed: &[u64],
-    ) -> Result<(), HeapError> {
-        let mut state = self.lane(lane)?;
-        self.claim_in(cache, &mut state, lane, tid, allocated, freed)
-    }
-
-    fn claim_in(
         &self,
         cache: &mut Cache,
         state: &mut Lane,
@@ -178,19 +215,8 @@ impl Core {
         }
     }
 
-    /// See [`crate::Heap::unclaim`].
-    pub(crate) fn unclaim(&self, lane: u32) -> Result<(), HeapError> {
-        self.ungather(&mut self.lane(lane)?.group);
-        Ok(())
-    }
-
-    /// See [`crate::Heap::publish_claimed`].
-    pub(crate) fn publish_claimed(&self, cache: &mut Cache, lane: u32, tid: u64) -> Result<(), HeapError> {
-        let mut state = self.lane(lane)?;
-        self.publish_claimed_in(cache, &mut state, lane, tid)
-    }
-
-    fn publish_claimed_in(
+    /// See [`Claimed::publish`].
+    fn publish_claimed(
         &self,
         cache: &mut Cache,
         state: &mut Lane,

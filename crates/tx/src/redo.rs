@@ -9,6 +9,7 @@
 //! A transaction that stored to memory it allocated, or wrote versioned objects, needs a second fence, before
 //! the slot: those stores are in no digest.
 
+use wattkeep_heap::Claimed;
 use wattkeep_persist::{Domain, LINE, Refused, Space, WORD, mutant};
 
 use crate::error::TxError;
@@ -65,8 +66,8 @@ impl Manager {
         // Under the lane: truncation, which takes it, is all before this or all behind.
         self.heap.replays_stores();
         let before = lane.used();
-        let slot = match self.write(&mut lane, work) {
-            Ok(slot) => slot,
+        let (slot, claimed) = match self.write(&mut lane, work) {
+            Ok(written) => written,
             Err(error) => {
                 lane.forget_behind(before);
                 return Err(error);
@@ -74,7 +75,7 @@ impl Manager {
         };
         work.before_apply();
         lane.unfenced = Some((slot, before, this_thread()));
-        self.log.decided(self.apply(&lane, work, slot.tid))
+        self.log.decided(self.apply(work, claimed))
     }
 
     /// What is staged is more than any lane has room for, and `left_out` bytes of a store are still missing:
@@ -112,7 +113,7 @@ impl Manager {
 
     /// Everything up to the durable slot. What the heap would refuse is refused here: behind the slot it is too
     /// late.
-    fn write(&self, lane: &mut Lane, work: &mut Work) -> Result<Slot, TxError> {
+    fn write(&self, lane: &mut Lane, work: &mut Work) -> Result<(Slot, Option<Claimed<'_>>), TxError> {
         let space = &*self.space;
         let (before, tid) = (lane.used(), self.log.next_tid()?);
         lane.begin();
@@ -122,10 +123,17 @@ impl Manager {
         lane.append_records(space)?;
         work.list_allocated();
         lane.append_list(space, &work.scratch.allocated, &work.freed)?;
-        if work.listed() > 0 {
-            self.heap.claim(lane.number, tid, &work.scratch.allocated, &work.freed)?;
+        let claimed = match work.listed() {
+            0 => None,
+            _ => Some(self.heap.claim(lane.number, tid, &work.scratch.allocated, &work.freed)?),
+        };
+        match self.decide(lane, work, &before, tid) {
+            Ok(slot) => Ok((slot, claimed)),
+            Err(error) => {
+                self.unclaim(claimed);
+                Err(error)
+            }
         }
-        self.decide(lane, work, &before, tid).inspect_err(|_| self.unclaim(lane, work))
     }
 
     /// From the records to the durable slot.
@@ -151,19 +159,18 @@ impl Manager {
     }
 
     /// The committed values go home, and the heap learns what is allocated.
-    fn apply(&self, lane: &Lane, work: &Work, tid: u64) -> Result<(), TxError> {
-        apply(&self.space, &work.lines, &work.scratch.runs)?;
-        if work.listed() > 0 {
-            self.heap.publish_claimed(lane.number, tid)?;
+    fn apply(&self, work: &Work, claimed: Option<Claimed<'_>>) -> Result<(), TxError> {
+        if let Err(refused) = apply(&self.space, &work.lines, &work.scratch.runs) {
+            claimed.into_iter().for_each(Claimed::leave);
+            return Err(refused.into());
         }
-        Ok(())
+        claimed.map_or(Ok(()), |claimed| Ok(claimed.publish()?))
     }
 
     /// A commit failed: the heap's objects are as before it, unless the log has decided.
-    pub(crate) fn unclaim(&self, lane: &Lane, work: &Work) {
-        if work.listed() > 0 && self.log.check_poison().is_ok() {
-            // A lane that does not exist has claimed nothing.
-            let _ = self.heap.unclaim(lane.number);
+    pub(crate) fn unclaim(&self, claimed: Option<Claimed<'_>>) {
+        if self.log.check_poison().is_err() {
+            claimed.into_iter().for_each(Claimed::leave);
         }
     }
 }

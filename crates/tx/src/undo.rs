@@ -86,14 +86,17 @@ impl Manager {
     }
 
     fn commit_in(&self, lane: &mut Lane, tid: u64, work: &Work) -> Result<(), TxError> {
-        let listed = work.listed() > 0;
-        if listed {
-            // What the heap would refuse is refused here: behind the mark it is too late.
-            self.heap.claim(lane.number, tid, &work.scratch.allocated, &work.freed)?;
+        // What the heap would refuse is refused here: behind the mark it is too late.
+        let claimed = match work.listed() {
+            0 => None,
+            _ => Some(self.heap.claim(lane.number, tid, &work.scratch.allocated, &work.freed)?),
+        };
+        if let Err(error) = self.mark(lane, tid, work) {
+            self.unclaim(claimed);
+            return Err(error);
         }
-        self.mark(lane, tid, work).inspect_err(|_| self.unclaim(lane, work))?;
-        if listed {
-            self.log.decided(self.heap.publish_claimed(lane.number, tid).map_err(TxError::from))?;
+        if let Some(claimed) = claimed {
+            self.log.decided(claimed.publish().map_err(TxError::from))?;
             self.log.decided(self.heap.retire(lane.number, tid).map_err(TxError::from))?;
         }
         Ok(())

@@ -92,15 +92,13 @@ fn an_object_whose_guard_is_overwritten_is_not_freed_and_the_heap_opens() {
 fn what_is_claimed_is_nobody_elses_until_it_is_given_up_or_published() {
     let heap = Arc::new(Heap::create(memory(DomainKind::Battery), &heap_options()).expect("room"));
     let (object, reserved) = (heap.alloc(64).expect("room"), heap.reserve(64).expect("room"));
-    heap.claim(3, 1, &[reserved], &[object]).expect("they are there");
+    let claimed = heap.claim(3, 1, &[reserved], &[object]).expect("they are there");
     assert_eq!(heap.free(object), Err(HeapError::DoubleFree { at: object }));
     assert!(heap.claim(4, 1, &[], &[object]).is_err() && heap.cancel(reserved).is_err());
-    heap.unclaim(3).expect("a lane");
-    heap.unclaim(3).expect("there is nothing any more");
+    drop(claimed);
     assert!(heap.is_allocated(object) && !heap.is_allocated(reserved));
-    heap.claim(4, 1, &[reserved], &[object]).expect("they are as before");
-    heap.publish_claimed(4, 1).expect("claimed");
-    heap.unclaim(4).expect("there is nothing any more");
+    let claimed = heap.claim(4, 1, &[reserved], &[object]).expect("they are as before");
+    claimed.publish().expect("claimed");
     assert!(!heap.is_allocated(object) && heap.is_allocated(reserved));
     assert_eq!(heap.published(4), Ok(1));
     for tid in [0, 1, wattkeep_heap::TID_MAX + 1] {

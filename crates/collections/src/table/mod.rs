@@ -168,6 +168,15 @@ const fn mark_of(slot: u64) -> u64 {
     slot >> PLACE_BITS
 }
 
+/// What was read before the latch was taken.
+struct Foreseen {
+    /// Changes of the table that were over before that.
+    changes: u64,
+    header: Header,
+    hash: u64,
+    bucket: u64,
+}
+
 /// What a look-up found.
 enum Search {
     /// The entry, and the place of its slot.
@@ -225,9 +234,16 @@ impl<E: Entries> Table<E> {
         Ok(self.header(view)?.entries)
     }
 
+    /// The first line of the bucket of a hash.
+    #[inline(always)]
+    fn bucket(&self, view: &impl View, header: &Header, hash: u64) -> Result<u64, Error> {
+        BUCKETS.item(view, self.directory(), bucket_of(hash, header.buckets))
+    }
+
+    /// Looks for `key` in the chain whose first line lies at `bucket`.
     #[inline]
-    fn search(&self, view: &impl View, header: &Header, hash: u64, key: &E::Key) -> Result<Search, Error> {
-        let mut at = BUCKETS.item(view, self.directory(), bucket_of(hash, header.buckets))?;
+    fn search(&self, view: &impl View, bucket: u64, hash: u64, key: &E::Key) -> Result<Search, Error> {
+        let mut at = bucket;
         let mark = mark_of(slot_of(hash, 0));
         let mut empty = None;
         for _ in 0..CHAIN_MAX {
@@ -253,23 +269,24 @@ impl<E: Entries> Table<E> {
         Err(Error::Damaged { at, what: "a chain of buckets without an end" })
     }
 
-    /// The hash of `key` under the seed that it answers with, while the bucket begins to come into the cache.
-    /// For use before the latch is taken: what it reads may be in between, so it decides nothing.
+    /// Where a search for `key` begins, while that begins to come into the cache. For use before the latch is taken:
+    /// what it reads counts only if there were no changes meanwhile.
     #[inline]
-    pub(crate) fn foresee(&self, view: &impl View, key: &E::Key) -> Option<(u64, u64)> {
+    fn foresee(&self, view: &impl View, key: &E::Key) -> Option<Foreseen> {
+        let changes = self.place.changes();
         let header = self.header(view).ok()?;
         let hash = E::hash(header.seed, key);
-        if let Ok(bucket) = BUCKETS.item(view, self.directory(), bucket_of(hash, header.buckets)) {
-            view.soon(bucket, LINE);
-        }
-        Some((header.seed, hash))
+        let bucket = self.bucket(view, &header, hash).ok()?;
+        view.soon(bucket, LINE);
+        Some(Foreseen { changes, header, hash, bucket })
     }
 
     /// The entry of `key`.
     #[inline]
     pub(crate) fn find(&self, view: &impl View, key: &E::Key) -> Result<Option<u64>, Error> {
         let header = self.header(view)?;
-        match self.search(view, &header, E::hash(header.seed, key), key)? {
+        let hash = E::hash(header.seed, key);
+        match self.search(view, self.bucket(view, &header, hash)?, hash, key)? {
             Search::Found { entry, .. } => Ok(Some(entry)),
             Search::Absent { .. } => Ok(None),
         }
@@ -285,16 +302,21 @@ impl<E: Entries> Table<E> {
     fn put(
         &self,
         tx: &mut Tx<'_>,
-        foreseen: Option<(u64, u64)>,
+        foreseen: Option<Foreseen>,
         key: &E::Key,
         value: &E::Value,
     ) -> Result<bool, Error> {
-        let header = self.header(tx)?;
-        let hash = match foreseen {
-            Some((seed, hash)) if seed == header.seed => hash,
-            _ => E::hash(header.seed, key),
+        let (header, hash, bucket) = match foreseen {
+            Some(Foreseen { changes, header, hash, bucket }) if changes == self.place.changes() => {
+                (header, hash, bucket)
+            }
+            _ => {
+                let header = self.header(tx)?;
+                let hash = E::hash(header.seed, key);
+                (header, hash, self.bucket(tx, &header, hash)?)
+            }
         };
-        let (empty, last) = match self.search(tx, &header, hash, key)? {
+        let (empty, last) = match self.search(tx, bucket, hash, key)? {
             Search::Found { slot, entry } => {
                 if !E::rewrite(tx, entry, key, value)? {
                     let moved = self.new_entry(tx, hash, key, value)?;
@@ -338,7 +360,9 @@ impl<E: Entries> Table<E> {
         taken: impl FnOnce(&Tx<'_>, u64) -> Result<R, Error>,
     ) -> Result<Option<R>, Error> {
         let header = self.header(tx)?;
-        let Search::Found { slot, entry } = self.search(tx, &header, E::hash(header.seed, key), key)? else {
+        let hash = E::hash(header.seed, key);
+        let bucket = self.bucket(tx, &header, hash)?;
+        let Search::Found { slot, entry } = self.search(tx, bucket, hash, key)? else {
             return Ok(None);
         };
         let taken = taken(tx, entry)?;
