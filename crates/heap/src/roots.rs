@@ -174,7 +174,11 @@ impl Heap {
     /// As both.
     pub fn open_or_create_root(&self, name: &str, size: u64, tag: u64) -> Result<Root, HeapError> {
         match self.open_root(name, size, tag) {
-            Err(HeapError::RootMissing { .. }) => self.create_root(name, size, tag),
+            Err(HeapError::RootMissing { .. }) => match self.create_root(name, size, tag) {
+                // Another thread made it meanwhile.
+                Err(HeapError::RootTaken { .. }) => self.open_root(name, size, tag),
+                made => made,
+            },
             opened => opened,
         }
     }
