@@ -94,6 +94,10 @@ pub const READ_ALONE_PAGES: usize = 16;
 /// Sleep of a keeper that has nothing to do but to wait for its filler: one read takes half a millisecond.
 pub const FILLER_NAP: Duration = Duration::from_micros(300);
 
+/// Sleep of a keeper that waits until a thread has ended an announced store, which does not ring: one takes
+/// nanoseconds, but for a thread that is stopped, or holds on to it.
+pub const STORE_NAP: Duration = Duration::from_micros(200);
+
 /// Part of the budget, at most, that is kept free for two batches under way.
 pub const PIPELINE_SHARE: usize = 16;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::types::{FaultMode, PolicyName, Tracking};
 
 /// Version of these messages and of the control block's use.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Name of the keeper's socket in the store's directory.
 pub const SOCKET_NAME: &str = "keeper.sock";

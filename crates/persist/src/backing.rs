@@ -12,6 +12,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use rustix::fs::FlockOperation;
+use wattkeep_announce::announcer::Announcer;
 use wattkeep_sys::huge;
 use wattkeep_sys::map::{Access, Mapping};
 
@@ -50,10 +51,10 @@ pub unsafe trait Backing: Send + Sync {
         Ok(())
     }
 
-    /// The same if it can be done at once: most often it can. `false`: nothing was done.
-    fn begin_write_at_once(&self, at: usize, len: usize) -> bool {
-        let _ = (at, len);
-        false
+    /// Announces stores that can be made at once, as most can, for as long as the backing lives. The others are
+    /// announced by [`Self::begin_write`].
+    fn announcer(&self) -> Option<Announcer> {
+        None
     }
 
     /// The announced stores are done.

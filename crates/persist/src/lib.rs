@@ -28,6 +28,8 @@ pub use frames::{Frames, Misses};
 pub use pointer::Ptr;
 pub use refused::Refused;
 pub use space::{Claim, Space, Window};
+/// How stores to a backing are announced.
+pub use wattkeep_announce::announcer;
 /// Planted bugs, and barriers on other threads, for the crates above that stand on this one alone.
 pub use wattkeep_sys::{barrier, mutant};
 pub use witness::Witness;

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 
 use bytemuck::Pod;
+use wattkeep_announce::announcer::Announcer;
+use wattkeep_announce::hazard::Hazard;
 
 use crate::backing::Backing;
 use crate::counters::{Counted, Counters};
@@ -30,12 +32,13 @@ pub struct Space {
     announces: bool,
     /// Something watches or counts: looked at once a store.
     watched: bool,
-    /// A store needs nothing else to be durable, and nobody watches.
+    /// A store that was announced needs nothing else to be durable, and nobody watches.
     plain: bool,
     counts: bool,
     counters: Counters,
     witness: Option<Arc<dyn Witness>>,
     backing: Arc<dyn Backing>,
+    announcer: Option<Announcer>,
     claimed: AtomicBool,
 }
 
@@ -61,6 +64,8 @@ pub struct Window<'a> {
     space: &'a Space,
     at: usize,
     len: usize,
+    /// Its drop ends the announcement, if it is this one's.
+    hazard: Option<Hazard<'a>>,
 }
 
 impl Space {
@@ -72,10 +77,11 @@ impl Space {
             domain,
             announces: backing.announces(),
             watched: false,
-            plain: domain == Domain::Battery && !backing.announces(),
+            plain: domain == Domain::Battery,
             counts: false,
             counters: Counters::default(),
             witness: None,
+            announcer: backing.announcer(),
             backing,
             claimed: AtomicBool::new(false),
         }
@@ -235,13 +241,17 @@ impl Space {
         self.window(at, WORD)?.store(at, word)
     }
 
-    /// Stores the word at `at`, if that is all that it takes to make it durable: then it is. `false`: nothing
-    /// was done. For whoever stores a word often: [`Self::store`], [`Self::flush`] and [`Self::fence`] do
-    /// the same in every space.
+    /// Stores the word at `at`, if the store is all that it takes to make it durable, and can be made at once:
+    /// then it is. `false`: nothing was done. For whoever stores a word often: [`Self::store`], [`Self::flush`]
+    /// and [`Self::fence`] do the same in every space.
     #[inline(always)]
-    pub fn store_if_plain(&self, at: usize, word: u64) -> bool {
+    pub fn store_at_once(&self, at: usize, word: u64) -> bool {
         let inside = self.len().checked_sub(WORD).is_some_and(|last| at <= last);
-        let does = self.plain && inside && at.is_multiple_of(WORD);
+        if !self.plain || !inside || !at.is_multiple_of(WORD) {
+            return false;
+        }
+        let hazard = self.announcer.as_ref().and_then(|announcer| announcer.announce(at, WORD));
+        let does = !self.announces || hazard.is_some();
         if does {
             // SAFETY: 1: checked above, a word.
             unsafe { words::store(self.start.add(at), word) };
@@ -276,11 +286,23 @@ impl Space {
     #[inline]
     pub fn window(&self, at: usize, len: usize) -> Result<Window<'_>, Refused> {
         self.check(at, len)?;
-        // The answer of the first comes in a register, that of the second through memory.
-        if self.announces && len > 0 && !self.backing.begin_write_at_once(at, len) {
-            self.backing.begin_write(at, len)?;
+        let hazard = self.announcer.as_ref().and_then(|announcer| announcer.announce(at, len));
+        if self.announces && hazard.is_none() {
+            self.begin_write(at, len)?;
         }
-        Ok(Window { space: self, at, len })
+        Ok(Window { space: self, at, len, hazard })
+    }
+
+    #[inline(never)]
+    fn begin_write(&self, at: usize, len: usize) -> Result<(), Refused> {
+        if len > 0 { self.backing.begin_write(at, len) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn end_write(&self, at: usize, len: usize) {
+        if len > 0 {
+            self.backing.end_write(at, len);
+        }
     }
 
     /// Says that `len` bytes at `at` will soon be stored to: their lines come into the cache meanwhile. A hint;
@@ -461,8 +483,8 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.space.announces && self.len > 0 {
-            self.space.backing.end_write(self.at, self.len);
+        if self.space.announces && self.hazard.is_none() {
+            self.space.end_write(self.at, self.len);
         }
     }
 }

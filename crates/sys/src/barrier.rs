@@ -1,4 +1,4 @@
-//! Memory barriers on the other threads of this process: the dear half of an asymmetric pair, of which the
+//! Memory barriers on other threads, of this process or of others: the dear half of an asymmetric pair, of which the
 //! cheap half only keeps the compiler from reordering.
 
 use std::sync::OnceLock;
@@ -15,6 +15,17 @@ pub fn on_own_threads() -> Result<()> {
     }
     (*ASKED_FOR.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited)))?;
     membarrier(MembarrierCommand::PrivateExpedited)
+}
+
+/// The threads of this process take part in the barriers of others from now on (Linux 4.16).
+pub fn take_part() -> Result<()> {
+    membarrier(MembarrierCommand::RegisterGlobalExpedited)
+}
+
+/// Returns after every thread, of all processes, that [takes part](take_part) has passed a full barrier between
+/// two of its instructions, or was not running.
+pub fn on_all_that_take_part() -> Result<()> {
+    membarrier(MembarrierCommand::GlobalExpedited)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use wattkeep_heap::{self as heap, Heap};
 use wattkeep_keep::types::Tracking;
+use wattkeep_persist::announcer::Announcer;
 use wattkeep_persist::{Backing, Domain, Refused, Space};
 use wattkeep_tx::{self as tx, Manager, TxError};
 
@@ -94,8 +95,8 @@ unsafe impl Backing for Region {
         self.0.begin_write(at, len).map_err(refused)
     }
 
-    fn begin_write_at_once(&self, at: usize, len: usize) -> bool {
-        self.0.begin_write_at_once(at, len)
+    fn announcer(&self) -> Option<Announcer> {
+        self.0.announcer()
     }
 
     fn end_write(&self, at: usize, len: usize) {

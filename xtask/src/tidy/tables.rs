@@ -46,6 +46,7 @@ pub(crate) struct ModuleRule {
 /// Crates that others build on: they neither print nor read clocks of the wall.
 const LIBRARIES: &[&str] = &[
     "crates/sys/src",
+    "crates/announce/src",
     "crates/store/src",
     "crates/keep/src",
     "crates/power/src",
@@ -63,6 +64,7 @@ const LIBRARIES: &[&str] = &[
 /// Files that compute and do nothing else: the same input gives the same output.
 const PURE: &[&str] = &[
     "crates/power/src",
+    "crates/announce/src",
     "crates/keep/src/control",
     "crates/keep/src/victim",
     "crates/store/src/bytes.rs",
@@ -99,6 +101,7 @@ pub(crate) static TABLES: Tables = Tables {
     long_files: &[],
     long_functions: &[],
     unsafe_files: &[
+        "crates/announce/src/announcer.rs",
         "crates/bench/src/figures/bare.rs",
         "crates/bench/src/figures/kept.rs",
         "crates/bench/src/figures/memory.rs",
@@ -173,9 +176,15 @@ pub(crate) static TABLES: Tables = Tables {
     crates: &[
         CrateRule { folder: "crates/sys", package: "wattkeep-sys", uses: &[], tests_use: &[] },
         CrateRule {
+            folder: "crates/announce",
+            package: "wattkeep-announce",
+            uses: &["wattkeep-sys"],
+            tests_use: &[],
+        },
+        CrateRule {
             folder: "crates/persist",
             package: "wattkeep-persist",
-            uses: &["wattkeep-sys"],
+            uses: &["wattkeep-sys", "wattkeep-announce"],
             tests_use: &[],
         },
         CrateRule {
@@ -206,7 +215,7 @@ pub(crate) static TABLES: Tables = Tables {
         CrateRule {
             folder: "crates/keep",
             package: "wattkeep-keep",
-            uses: &["wattkeep-sys", "wattkeep-store", "wattkeep-power"],
+            uses: &["wattkeep-sys", "wattkeep-announce", "wattkeep-store", "wattkeep-power"],
             tests_use: &["wattkeep-sim"],
         },
         CrateRule {

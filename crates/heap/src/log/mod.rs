@@ -354,7 +354,7 @@ impl Log {
     pub(crate) fn overwrite(&self, position: Position, record: Record) -> Quick<()> {
         let (base, phase) = self.place(position.segment());
         let (at, word) = (base + position.slot() as usize * 8, record.encode(false, phase));
-        if self.space.store_if_plain(at, word) { Ok(()) } else { self.overwrite_announced(at, word) }
+        if self.space.store_at_once(at, word) { Ok(()) } else { self.overwrite_announced(at, word) }
     }
 
     #[inline(never)]

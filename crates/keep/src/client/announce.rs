@@ -1,8 +1,8 @@
 //! Announced stores: a page is pinned for the time of a store, and needs no fault.
 //!
-//! The writers of explicit regions pass here instead of through a fault; so does every store of a
-//! system call that a program announces. A pinned page is neither protected nor copied. A thread that
-//! must wait for a permit lets go of its pins first, so that waiting writers never hold up a cut.
+//! The writers of explicit regions pass here instead of through a fault, where a hazard pointer does not do; so
+//! does every store of a system call that a program announces. A pinned page is neither protected nor copied. A
+//! thread that must wait for a permit lets go of its pins first, so that waiting writers never hold up a cut.
 
 use super::grant::{Outcome, Step, Tracked};
 use super::guard::Refusal;
@@ -54,7 +54,7 @@ impl Tracked {
 
     /// Pins `page` if it is dirty and grants are not frozen. `false`: nothing was done.
     #[inline]
-    pub fn pin_at_once(&self, page: u32) -> bool {
+    fn pin_at_once(&self, page: u32) -> bool {
         let word = self.words.of(page);
         let now = word.load();
         if now.state() != State::Dirty || now.pins() == PINS_MAX || !word.exchange(now, now.pinned()) {

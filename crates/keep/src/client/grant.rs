@@ -10,11 +10,13 @@
 //!
 //! 1. A `Tracked` is published only while its region is mapped and guarded; pages below `pages` lie
 //!    inside that mapping.
+//! 2. Words and control block stay where they are as long as a clone of them lives.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use wattkeep_announce::announcer::Announcer;
 use wattkeep_sys::mutant::planted;
 
 use super::guard::{Guard, Refusal};
@@ -47,6 +49,7 @@ pub struct Tracked {
     pub(super) tracking: Tracking,
     pub(super) guard: Guard,
     predictor: Predictor,
+    announcer: Option<Announcer>,
 }
 
 /// How far one look at a page's word came.
@@ -78,7 +81,20 @@ impl Tracked {
         guard: Guard,
     ) -> Self {
         let pages = AtomicU32::new(pages);
-        Self { shared, words, index, base, pages, tracking, guard, predictor: Predictor::default() }
+        let has_hazards = tracking == Tracking::Explicit && shared.control.hazards.take_part();
+        let announcer = has_hazards.then(|| {
+            let keeps = Arc::new((words.clone(), shared.control.clone()));
+            // SAFETY: 2.
+            unsafe { Announcer::new(words.all(), &shared.control.hazards, base, keeps) }
+        });
+        let predictor = Predictor::default();
+        Self { shared, words, index, base, pages, tracking, guard, predictor, announcer }
+    }
+
+    /// Announces stores to dirty pages, where that needs no pins.
+    #[inline]
+    pub fn announcer(&self) -> Option<&Announcer> {
+        self.announcer.as_ref()
     }
 
     /// The page that holds `address`; `None` outside the region's present size.

@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use wattkeep_announce::announcer::Announcer;
+use wattkeep_announce::hazard::Hazard;
 use wattkeep_sys::map::{Access, Mapping};
 use wattkeep_sys::uffd;
 
@@ -48,12 +50,19 @@ unsafe impl Sync for Region {}
 /// Stores announced to a range, which is pinned until this is dropped.
 #[must_use = "the announcement ends when this is dropped: keep it until the store is done"]
 pub struct Announced<'a> {
+    /// Its drop ends the announcement.
+    _hazard: Option<Hazard<'a>>,
+    _pins: Option<Pins<'a>>,
+}
+
+/// Pages that are pinned.
+struct Pins<'a> {
     tracked: &'a Tracked,
     first: u32,
     end: u32,
 }
 
-impl Drop for Announced<'_> {
+impl Drop for Pins<'_> {
     #[inline]
     fn drop(&mut self) {
         for page in self.first..self.end {
@@ -207,6 +216,16 @@ impl Region {
     #[inline]
     pub fn will_write(&self, offset: usize, len: usize) -> Result<Announced<'_>, SessionError> {
         let tracked = self.tracked();
+        // Beyond the end of the region no page is dirty.
+        if let Some(hazard) = tracked.announcer().and_then(|announcer| announcer.announce(offset, len)) {
+            return Ok(Announced { _hazard: Some(hazard), _pins: None });
+        }
+        Ok(Announced { _hazard: None, _pins: Some(self.pin(offset, len)?) })
+    }
+
+    /// Pins the pages of a range.
+    fn pin(&self, offset: usize, len: usize) -> Result<Pins<'_>, SessionError> {
+        let tracked = self.tracked();
         let (first, end) = self.pages_of(offset, len);
         let mut next = first;
         while next < end {
@@ -219,32 +238,27 @@ impl Region {
                 }
             }
         }
-        Ok(Announced { tracked, first, end })
+        Ok(Pins { tracked, first, end })
+    }
+
+    /// Announces stores to dirty pages without pins, where the system allows it.
+    pub fn announcer(&self) -> Option<Announcer> {
+        self.tracked().announcer().cloned()
     }
 
     /// [`Self::will_write`] for whoever cannot hold a guard: the pages stay pinned until
     /// [`Self::end_write`] is called with the same range, once for each call of this.
     #[inline]
     pub fn begin_write(&self, offset: usize, len: usize) -> Result<(), SessionError> {
-        std::mem::forget(self.will_write(offset, len)?);
+        std::mem::forget(self.pin(offset, len)?);
         Ok(())
-    }
-
-    /// The same for bytes of one page, if that is dirty and nobody is to wait for: most often so. `false`:
-    /// nothing was announced.
-    #[inline]
-    pub fn begin_write_at_once(&self, offset: usize, len: usize) -> bool {
-        let page = offset / PAGE_SIZE;
-        let in_page = len <= PAGE_SIZE - offset % PAGE_SIZE;
-        let tracked = self.tracked();
-        in_page && page < tracked.pages() as usize && tracked.pin_at_once(page as u32)
     }
 
     /// Ends stores announced with [`Self::begin_write`].
     #[inline]
     pub fn end_write(&self, offset: usize, len: usize) {
         let (first, end) = self.pages_of(offset, len);
-        drop(Announced { tracked: self.tracked(), first, end });
+        drop(Pins { tracked: self.tracked(), first, end });
     }
 
     #[cold]

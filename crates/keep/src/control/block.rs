@@ -10,6 +10,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use wattkeep_announce::hazard::Slots;
 use wattkeep_sys::mutant::planted;
 
 use super::ledger::Ledger;
@@ -19,7 +20,7 @@ use super::ring::Ring;
 use crate::limits::{EVENTS_RING, VICTIMS_RING};
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"WKCONTRL");
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Why no page may become writable now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub struct ControlBlock {
     pub victims: Ring<VICTIMS_RING>,
     /// News for the keeper: [`Event`]s.
     pub events: Ring<EVENTS_RING>,
+    /// Where the client's threads are about to store.
+    pub hazards: Slots,
 }
 
 /// The ledger on a cache line of its own.
@@ -174,6 +177,7 @@ impl ControlBlock {
     /// grants looks at the freeze again after it claimed the word.
     pub fn set_freeze(&self, freeze: Freeze) {
         self.freeze.store(freeze as u32, Ordering::SeqCst);
+        self.hazards.close(freeze != Freeze::None);
         if freeze == Freeze::None {
             self.announce_progress();
         }
@@ -281,6 +285,7 @@ impl ControlBlock {
     pub(super) fn initialise(&self) {
         self.victims.initialise();
         self.events.initialise();
+        self.hazards.offer();
         self.version.store(VERSION, Ordering::SeqCst);
         self.magic.store(MAGIC, Ordering::SeqCst);
     }

@@ -83,6 +83,11 @@ impl Words {
     /// Models do not fork.
     pub fn part_from_parent(&self) {}
 
+    /// All of them.
+    pub fn all(&self) -> &[PageWord] {
+        &self.0
+    }
+
     /// The word of a page of the reserve.
     pub fn of(&self, page: u32) -> &PageWord {
         &self.0[page as usize]

@@ -109,6 +109,12 @@ impl Words {
         let _ = self.mapping.put_zeros_in_child();
     }
 
+    /// All of them.
+    pub fn all(&self) -> &[PageWord] {
+        // SAFETY: 1: the mapping is that long. 2: atomics.
+        unsafe { std::slice::from_raw_parts(self.mapping.start().cast::<PageWord>(), self.pages as usize) }
+    }
+
     /// The word of a page of the reserve.
     #[inline]
     pub fn of(&self, page: u32) -> &PageWord {

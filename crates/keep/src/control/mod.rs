@@ -10,6 +10,6 @@ mod mapped;
 #[cfg(any(loom, shuttle))]
 #[path = "heaped.rs"]
 mod mapped;
-pub mod page_word;
-pub mod primitives;
 pub mod ring;
+
+pub use wattkeep_announce::{page_word, primitives};

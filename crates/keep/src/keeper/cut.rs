@@ -16,6 +16,7 @@ use wattkeep_store::{Begin, CommitKind, Purpose};
 use wattkeep_sys::mutant::planted;
 
 use super::engine::{Keeper, KeeperError};
+use super::hazards::Amid;
 use super::pages::KeptRegion;
 use super::write::Copied;
 use crate::clock::Clock;
@@ -62,15 +63,10 @@ pub(super) struct Freezing {
     region: usize,
     next: u32,
     patience: Duration,
+    /// Threads that are amid a store, and do not end it.
+    amid: Amid,
     /// What it found so far.
     pub(super) frozen: Frozen,
-}
-
-impl Freezing {
-    pub(super) fn new(cut: Cut) -> Self {
-        let region = usize::from(planted("freeze-forgets-a-region"));
-        Self { cut, region, next: 0, patience: FREEZE_PATIENCE, frozen: Frozen::default() }
-    }
 }
 
 impl<D: Disk> Keeper<D> {
@@ -277,9 +273,17 @@ impl<D: Disk> Keeper<D> {
         (self.clock.now() - began).as_secs_f64() * 1000.0
     }
 
+    /// Begins to freeze what grants that are frozen already will not touch any more.
+    pub(super) fn begin_freeze(&self, cut: Cut) -> Freezing {
+        let region = usize::from(planted("freeze-forgets-a-region"));
+        let mut patience = FREEZE_PATIENCE;
+        let amid = self.wait_for_hazards(&mut patience);
+        Freezing { cut, region, next: 0, patience, amid, frozen: Frozen::default() }
+    }
+
     /// Protects every dirty page and holds it. Copies in flight are left alone.
     fn freeze(&mut self, cut: Cut) -> Frozen {
-        let mut freezing = Freezing::new(cut);
+        let mut freezing = self.begin_freeze(cut);
         while self.freeze_on(&mut freezing) {}
         freezing.frozen
     }
@@ -299,12 +303,16 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn freeze_block(&self, index: usize, first: u32, freezing: &mut Freezing) {
-        let Freezing { cut, patience, frozen, .. } = freezing;
+        let Freezing { cut, patience, amid, frozen, .. } = freezing;
         let region = &self.regions[index];
         let end = (first + BLOCK).min(region.pages);
         let mut open: Vec<u32> = Vec::new();
         for page in first..end {
             let place = PageRef { region: index as u32, page };
+            if amid.holds(region, page) && region.word(page).load().state() == State::Dirty {
+                frozen.unsettled.push(place);
+                continue;
+            }
             match freeze_page(region, page, &self.clock, patience, *cut) {
                 Stand::Clean => {}
                 Stand::Settled => frozen.pages.push(place),

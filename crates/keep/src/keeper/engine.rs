@@ -91,6 +91,8 @@ pub struct Keeper<D: Disk> {
     /// Pages whose copy is in flight, and the batches that carry them.
     pub(super) in_flight_pages: u32,
     pub(super) in_flight_batches: usize,
+    /// A page that is to be cleaned is stored to, by a thread that will not ring.
+    pub(super) awaits_stores: bool,
     /// Last batch of the last cleaning pass, and the newest batch that is on the SSD.
     pub(super) moved_until: Sequence,
     pub(super) acknowledged: Sequence,
@@ -141,6 +143,7 @@ impl<D: Disk> Keeper<D> {
             queue_waits: None,
             in_flight_pages: 0,
             in_flight_batches: 0,
+            awaits_stores: false,
             moved_until: Sequence(0),
             acknowledged: Sequence(0),
             filling: Filling::default(),
@@ -167,6 +170,7 @@ impl<D: Disk> Keeper<D> {
     /// One turn of all stages. True when anything moved: then another turn is worth taking.
     pub fn turn(&mut self) -> Result<bool, KeeperError> {
         self.now = self.clock.now();
+        self.awaits_stores = false;
         if self.counters.digest_failure.is_some() {
             // The save holds everything, and the store takes nothing more.
             return Ok(false);

@@ -13,6 +13,7 @@ pub mod fill;
 #[cfg(test)]
 mod fill_tests;
 mod filler;
+mod hazards;
 pub mod intake;
 pub mod notices;
 pub mod opening;

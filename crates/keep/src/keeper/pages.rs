@@ -222,6 +222,11 @@ impl KeptRegion {
         self.sealed = true;
     }
 
+    /// Its stores are announced, and its pages never protected.
+    pub fn is_announced(&self) -> bool {
+        self.tracking == Tracking::Explicit
+    }
+
     /// Everything of it is on the SSD, and nothing under way.
     pub fn is_drained(&self) -> bool {
         (0..self.pages)

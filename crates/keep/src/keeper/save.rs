@@ -88,7 +88,7 @@ impl<D: Disk> Keeper<D> {
         let overtaken = "a save or the end of the session overtook it: its commit holds the same image";
         self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(overtaken.to_owned()))));
         self.queue.clear();
-        let mut saving = Saving { freezing: Freezing::new(Cut::Final), taken: 0, done: false };
+        let mut saving = Saving { freezing: self.begin_freeze(Cut::Final), taken: 0, done: false };
         let freed = self.copy_everything(&mut saving)?;
         let copy_ms = self.ms_since(began);
         self.give_back(freed);

@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
+use wattkeep_announce::hazard::Slots;
 use wattkeep_store::disk::Disk;
 use wattkeep_store::hash::Hasher;
 
 use super::engine::Keeper;
+use super::hazards::Amid;
 use super::pages::KeptRegion;
 use crate::control::block::PageRef;
 use crate::control::page_word::State;
@@ -29,11 +31,25 @@ pub(super) struct Eyes<'a> {
     regions: &'a mut [KeptRegion],
     hasher: Hasher,
     page: [u8; PAGE_SIZE],
+    hazards: &'a Slots,
+    /// Looked up once, for the first announced page.
+    amid: Option<Amid>,
+    /// A page was passed over because somebody stores to it.
+    saw_stores: bool,
 }
 
 impl<'a> Eyes<'a> {
-    pub(super) fn new(regions: &'a mut [KeptRegion], hasher: Hasher) -> Self {
-        Self { regions, hasher, page: [0; PAGE_SIZE] }
+    pub(super) fn new(regions: &'a mut [KeptRegion], hasher: Hasher, hazards: &'a Slots) -> Self {
+        Self { regions, hasher, page: [0; PAGE_SIZE], hazards, amid: None, saw_stores: false }
+    }
+
+    /// Somebody is amid a store to the page: a hint, which costs its thread a miss of its cache.
+    fn is_stored_to(&mut self, page: PageRef) -> bool {
+        let region = &self.regions[page.region as usize];
+        let amid = self.amid.get_or_insert_with(|| Amid::new(Some(self.hazards.glance())));
+        let stored = amid.holds(region, page.page);
+        self.saw_stores |= stored;
+        stored
     }
 }
 
@@ -42,7 +58,7 @@ impl Observer for Eyes<'_> {
         let glance = self.glance(page);
         let region = &self.regions[page.region as usize];
         let Sight::Dirty { .. } = glance else { return glance };
-        if region.tracking == Tracking::Explicit {
+        if region.is_announced() {
             // Announced stores leave a mark: no need to read the page.
             return Sight::Dirty {
                 fingerprint: Fingerprint::MIN,
@@ -58,8 +74,10 @@ impl Observer for Eyes<'_> {
     }
 
     fn glance(&mut self, page: PageRef) -> Sight {
-        let word = self.regions[page.region as usize].word(page.page).load();
+        let region = &self.regions[page.region as usize];
+        let (word, announced) = (region.word(page.page).load(), region.is_announced());
         match word.state() {
+            State::Dirty if announced && self.is_stored_to(page) => Sight::Busy,
             State::Dirty if word.pins() == 0 => Sight::Dirty { fingerprint: Fingerprint::MIN, written: true },
             state if state.holds_permit() => Sight::Busy,
             _ => Sight::Clean,
@@ -103,8 +121,9 @@ impl<D: Disk> Keeper<D> {
         }
         let urgent = self.control.has_sleepers() || self.control.ledger.0.permits().free() == 0;
         let mut victims = Vec::with_capacity(wanted);
-        let mut eyes = Eyes::new(&mut self.regions, self.store.hasher());
+        let mut eyes = Eyes::new(&mut self.regions, self.store.hasher(), &self.control.hazards);
         self.policy.choose(wanted.min(BATCH_PAGES_MAX), urgent, &mut eyes, &mut victims);
+        self.awaits_stores |= eyes.saw_stores;
         for victim in &victims {
             match self.regions[victim.region as usize].tracking {
                 Tracking::Explicit => self.queue.push_back(*victim),
@@ -165,7 +184,7 @@ impl<D: Disk> Keeper<D> {
     }
 
     pub(super) fn observe_epoch(&mut self) {
-        let mut eyes = Eyes::new(&mut self.regions, self.store.hasher());
+        let mut eyes = Eyes::new(&mut self.regions, self.store.hasher(), &self.control.hazards);
         self.policy.epoch(&mut eyes);
     }
 }

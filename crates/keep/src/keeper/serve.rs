@@ -26,7 +26,7 @@ use super::notices::ClientLine;
 use super::opening::open_store;
 use crate::clock::Clock;
 use crate::control::block::Control;
-use crate::limits::{FILLER_NAP, KEEPER_NAP, MESSAGE_MAX};
+use crate::limits::{FILLER_NAP, KEEPER_NAP, MESSAGE_MAX, STORE_NAP};
 use crate::page_table::PageTable;
 use crate::protocol::{PROTOCOL, RegionRequest, Reply, Request, SOCKET_NAME, SessionOptions};
 
@@ -195,6 +195,7 @@ impl Server {
     /// Answers whoever asked; sleeps until somebody does, or news comes, if told so.
     fn look_at_sockets(&mut self, client: &OwnedFd, sleepy: bool) -> Next {
         let nap = match sleepy && self.fall_asleep() {
+            true if self.keeper.awaits_stores() => STORE_NAP,
             true if self.keeper.filling.awaits_filler() => FILLER_NAP,
             true => KEEPER_NAP,
             false => Duration::ZERO,

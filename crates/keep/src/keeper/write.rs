@@ -11,7 +11,7 @@ use super::engine::{Keeper, KeeperError};
 use crate::control::block::PageRef;
 use crate::control::page_word::{State, Word};
 use crate::limits::{BATCH_BUDGET_SHARE, BATCH_PAGES_MAX, BATCH_PATIENCE, BATCHES_IN_FLIGHT};
-use crate::types::{Checksum, PageId, Tracking};
+use crate::types::{Checksum, PageId};
 
 /// Mark of a page that cleaning moved: no permit hangs on it, and no word in flight looks like it.
 pub(super) const MOVED: u32 = 0;
@@ -56,12 +56,14 @@ impl<D: Disk> Keeper<D> {
             Begin::Busy | Begin::NoSpace => return Ok(false),
         };
         let mut freed = 0;
-        while batch.room() > 0 {
-            let Some(page) = self.queue.pop_front() else { break };
-            if let Some(next) = self.queue.front() {
-                self.prefetch(*next);
+        while batch.room() > 0 && !self.queue.is_empty() {
+            let claimed = self.claim_queued(batch.room());
+            for (number, (page, word)) in claimed.iter().enumerate() {
+                if let Some((next, _)) = claimed.get(number + 1) {
+                    self.prefetch(*next);
+                }
+                freed += u32::from(self.copy_claimed(*page, *word, &mut batch) == Copied::Unchanged);
             }
-            freed += u32::from(self.copy_out(page, &mut batch) == Copied::Unchanged);
         }
         self.depart(batch);
         self.give_back(freed);
@@ -92,21 +94,34 @@ impl<D: Disk> Keeper<D> {
         self.store.submit(batch);
     }
 
-    /// Copies one victim into a batch.
-    fn copy_out(&mut self, page: PageRef, batch: &mut Batch) -> Copied {
-        let Some(region) = self.region_of(page) else { return Copied::Skipped };
+    /// Takes up to `most` pages off the queue that still are victims, and that nobody stores to from now on. What
+    /// is announced is looked for once for all of them.
+    fn claim_queued(&mut self, most: usize) -> Vec<(PageRef, Word)> {
+        let mut claimed = Vec::with_capacity(most.min(self.queue.len()));
+        let mut announced = false;
+        while claimed.len() < most {
+            let Some(page) = self.queue.pop_front() else { break };
+            let Some(copying) = self.claim_for_copy(page) else { continue };
+            announced |= self.regions[page.region as usize].is_announced();
+            claimed.push((page, copying));
+        }
+        if announced {
+            self.give_back_stored(&mut claimed);
+        }
+        claimed
+    }
+
+    fn claim_for_copy(&self, page: PageRef) -> Option<Word> {
+        let region = self.region_of(page)?;
         let word = region.word(page.page);
         let now = word.load();
         let claimable = match now.state() {
             State::Queued => true,
-            State::Dirty => region.tracking == Tracking::Explicit && now.pins() == 0,
+            State::Dirty => region.is_announced() && now.pins() == 0,
             _ => false,
         };
         let copying = now.to(State::Copying);
-        if !claimable || !word.exchange(now, copying) {
-            return Copied::Skipped;
-        }
-        self.copy_claimed(page, copying, batch)
+        (claimable && word.exchange(now, copying)).then_some(copying)
     }
 
     /// Copies a page whose word is `claimed`; the copy counts if the word is the same afterwards.

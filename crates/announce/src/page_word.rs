@@ -22,7 +22,7 @@
 
 use wattkeep_sys::mutant::planted;
 
-use super::primitives::{AtomicU32, Ordering};
+use crate::primitives::{AtomicU32, Ordering};
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +163,13 @@ impl PageWord {
     #[inline]
     pub fn load(&self) -> Word {
         Word(self.0.load(Ordering::SeqCst))
+    }
+
+    /// The page is dirty, and marked as written: a store changes nothing of the word. What was stored before the
+    /// page became so is visible behind this.
+    #[inline(always)]
+    pub fn takes_stores(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (STATE_MASK | WRITTEN) == State::Dirty as u32 | WRITTEN
     }
 
     /// Replaces exactly `from`; false when the word changed meanwhile.
