@@ -47,6 +47,23 @@ fn an_announced_store_is_neither_copied_in_half_nor_lost() {
     });
 }
 
+/// Each page is stored to twice: the second store finds it dirty, unless the keeper is at it.
+#[test]
+fn a_store_that_a_hazard_pointer_announces_is_neither_copied_in_half_nor_lost() {
+    explore("hazards", 30_000, || {
+        let mut machine = Machine::new(1, &[Explicit]);
+        machine.client(|regions| {
+            [0, 0, 1, 1].into_iter().for_each(|page| regions[0].hazardous_store(0, page, 10));
+        });
+        machine.client(|regions| {
+            [1, 1, 0, 0].into_iter().for_each(|page| regions[0].hazardous_store(1, page, 20));
+        });
+        machine.keep();
+        machine.drain();
+        machine.assert_sound();
+    });
+}
+
 /// The budget falls while threads take permits: what is held drains to the new limit, and writers go on.
 #[test]
 fn a_budget_that_shrinks_under_grants_holds_soon() {

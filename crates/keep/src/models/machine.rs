@@ -3,6 +3,7 @@
 //!
 //! The keeper sleeps here until it is rung, not for a nap: a ring that is lost is found.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::control::page_word::State;
 use crate::control::primitives::{AtomicU32, Ordering, yield_now};
 use crate::keeper::engine::Keeper;
 use crate::keeper::notices::ClientLine;
-use crate::limits::ADDRESS_BASE;
+use crate::limits::{ADDRESS_BASE, PAGE_SIZE};
 use crate::page_table::PageTable;
 use crate::protocol::{RegionRequest, SessionOptions};
 use crate::types::{FaultMode, PageId, PolicyName, Tracking};
@@ -154,8 +155,13 @@ impl Machine {
             if self.turn() {
                 continue;
             }
+            if self.keeper.awaits_stores() {
+                // It naps.
+                yield_now();
+                continue;
+            }
             self.shared.control.keeper_falls_asleep();
-            if !self.turn() {
+            if !self.turn() && !self.keeper.awaits_stores() {
                 self.sleep();
             }
             self.shared.control.keeper_wakes();
@@ -276,5 +282,18 @@ impl Mapped {
         }
         self.store(page, value);
         self.tracked.unpin(page);
+    }
+
+    /// A store that thread `number` announces by a hazard pointer where it can. One that is killed leaves it.
+    pub(super) fn hazardous_store(&self, number: usize, page: u32, value: u64) {
+        let announcer = self.tracked.announcer().expect("an explicit region has one");
+        match announcer.announce_as(number, page as usize * PAGE_SIZE, size_of_val(&value)) {
+            Some(hazard) => {
+                let hazard = ManuallyDrop::new(hazard);
+                self.store(page, value);
+                drop(ManuallyDrop::into_inner(hazard));
+            }
+            None => self.announced_store(page, value),
+        }
     }
 }

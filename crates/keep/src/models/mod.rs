@@ -10,6 +10,7 @@ mod bell;
 #[cfg(shuttle)]
 mod cuts;
 mod harness;
+mod hazard;
 #[cfg(shuttle)]
 mod keeping;
 mod ledger;
