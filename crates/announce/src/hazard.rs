@@ -13,8 +13,8 @@
 //! a cut    slots closed;  barrier;  waits until all slots are none
 //! ```
 //!
-//! So either the keeper sees the slot, or the thread sees what the keeper did. A thread is amid one announced store at a
-//! time; one inside of another finds its slot taken, and pins its page.
+//! So either the keeper sees the slot, or the thread sees what the keeper did. A thread is amid one announced
+//! store at a time; one inside of another finds its slot taken, and pins its page.
 
 use std::cell::Cell;
 use std::io;
@@ -133,8 +133,9 @@ impl Slots {
         self.closed.load(Ordering::Relaxed) == 0
     }
 
-    /// For the keeper, behind a change of pages' words, or behind [`Self::close`]: where threads are about to store all the same. Threads
-    /// that are not found there see the change. `None`: there was no barrier, and any thread may be anywhere.
+    /// For the keeper, behind a change of pages' words, or behind [`Self::close`]: where threads are about to
+    /// store all the same. Threads that are not found there see the change. `None`: there was no barrier, and any
+    /// thread may be anywhere.
     pub fn look(&self) -> Option<Vec<u64>> {
         if self.usable.load(Ordering::Relaxed) == 0 {
             return Some(Vec::new());
@@ -169,7 +170,7 @@ struct Lease(usize);
 impl Lease {
     fn take() -> Self {
         let taken = TAKEN.iter().enumerate().find_map(|(index, bits)| {
-            let free = |bits: u64| (bits != u64::MAX).then(|| bits | bits + 1);
+            let free = |bits: u64| (bits != u64::MAX).then(|| bits | (bits + 1));
             let before = bits.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).ok()?;
             Some(index * 64 + before.trailing_ones() as usize)
         });

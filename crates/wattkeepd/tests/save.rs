@@ -230,7 +230,9 @@ fn a_save_ends_although_an_announcement_is_held() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = options().fault_mode(mode).budget("30").open(directory.path()).expect("opens");
         let regions = regions(&store);
-        for region in &regions {
+        // A page that is dirty before is announced by a hazard pointer, another one by a pin.
+        for (region, dirty) in regions.iter().flat_map(|region| [(region, false), (region, true)]) {
+            (0..2 * u64::from(dirty)).for_each(|value| put_announced(region, 0, 1, value));
             let held = region.will_write(0, PAGE).expect("an announcement");
             put(region, 0, 0, 41);
             let saving = store.clone();
@@ -256,7 +258,8 @@ fn an_announced_page_stays_usable_beside_checkpoints() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = options().fault_mode(mode).budget("30").open(directory.path()).expect("opens");
         let regions = regions(&store);
-        for region in &regions {
+        for (region, dirty) in regions.iter().flat_map(|region| [(region, false), (region, true)]) {
+            (0..2 * u64::from(dirty)).for_each(|value| put_announced(region, 0, 1, value));
             let _held = region.will_write(0, PAGE).expect("an announcement");
             for round in 0..5 {
                 // With a page announced, a checkpoint may give up, but says so.

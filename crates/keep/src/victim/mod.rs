@@ -89,6 +89,7 @@ pub(crate) mod testing {
     pub(crate) struct Pages {
         pub(crate) dirty: HashMap<PageRef, u32>,
         pub(crate) dropped: HashSet<PageRef>,
+        pub(crate) busy: HashSet<PageRef>,
         pub(crate) looks: usize,
     }
 
@@ -99,6 +100,9 @@ pub(crate) mod testing {
     impl Observer for Pages {
         fn look(&mut self, page: PageRef, seen: Option<Fingerprint>) -> Sight {
             self.looks += 1;
+            if self.busy.contains(&page) {
+                return Sight::Busy;
+            }
             let fingerprint = self.dirty.get(&page).map(|value| Fingerprint::MIN.saturating_add(*value));
             let dirty = |fingerprint| Sight::Dirty { fingerprint, written: seen != Some(fingerprint) };
             fingerprint.map_or(Sight::Clean, dirty)
@@ -106,6 +110,9 @@ pub(crate) mod testing {
 
         fn glance(&mut self, page: PageRef) -> Sight {
             let dirty = Sight::Dirty { fingerprint: Fingerprint::MIN, written: true };
+            if self.busy.contains(&page) {
+                return Sight::Busy;
+            }
             if self.dirty.contains_key(&page) { dirty } else { Sight::Clean }
         }
 

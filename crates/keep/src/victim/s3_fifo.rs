@@ -6,7 +6,7 @@
 //! make no room in the main one. Whether a page was written again is asked with a fingerprint, as by
 //! [`second_chance`](super::second_chance).
 //!
-//! A page that was offered leaves the queues. It is looked after until it is seen clean; one that is
+//! A page that was offered, or that a thread is busy with, leaves the queues. It is looked after until it is seen clean; one that is
 //! still dirty then, or dirty again, comes back as if it were new.
 
 use std::collections::VecDeque;
@@ -72,7 +72,7 @@ impl S3Fifo {
         let Listed { page, seen } = self.small.pop_front()?;
         match (observer.look(page, seen), seen) {
             (Sight::Clean, _) => observer.dropped(page),
-            (Sight::Busy, _) => self.small.push_back(Listed { page, seen: None }),
+            (Sight::Busy, _) => self.offered.push_back(page),
             (Sight::Dirty { fingerprint, .. }, None) => {
                 self.small.push_back(Listed { page, seen: Some(fingerprint) })
             }
@@ -92,7 +92,7 @@ impl S3Fifo {
         let Listed { page, seen } = self.main.pop_front()?;
         match observer.look(page, seen) {
             Sight::Clean => observer.dropped(page),
-            Sight::Busy => self.main.push_back(Listed { page, seen: None }),
+            Sight::Busy => self.offered.push_back(page),
             Sight::Dirty { fingerprint, written: true } => {
                 self.main.push_back(Listed { page, seen: Some(fingerprint) })
             }
@@ -107,7 +107,7 @@ impl S3Fifo {
         let head = queue.pop_front()?;
         match observer.glance(head.page) {
             Sight::Clean => observer.dropped(head.page),
-            Sight::Busy => queue.push_back(head),
+            Sight::Busy => self.offered.push_back(head.page),
             Sight::Dirty { .. } => return Some(head.page),
         }
         None
@@ -251,6 +251,27 @@ mod tests {
         }
         assert!(victims.len() >= 8, "{victims:?}");
         assert!(pages.looks < 10 * 100);
+    }
+
+    /// The story: a page that a thread held announced was alone in the small queue. It was passed over, and came
+    /// back into that queue, so the main queue never had its turn, and whoever waited for a permit waited for ever.
+    #[test]
+    fn a_page_that_somebody_is_busy_with_keeps_no_other_from_being_chosen() {
+        for (busy, free) in [(0, 1), (1, 0)] {
+            let (mut policy, mut pages) = (S3Fifo::default(), Pages::default());
+            for n in 0..2 {
+                pages.dirty.insert(page(n), 0);
+            }
+            policy.small.push_back(Listed { page: page(0), seen: None });
+            policy.main.push_back(Listed { page: page(1), seen: None });
+            pages.busy.insert(page(busy));
+            let mut victims = Vec::new();
+            (0..3).for_each(|_| policy.choose(1, true, &mut pages, &mut victims));
+            assert!(victims.contains(&page(free)) && !victims.contains(&page(busy)), "{busy}: {victims:?}");
+            pages.busy.clear();
+            (0..3).for_each(|_| policy.choose(2, true, &mut pages, &mut victims));
+            assert!(victims.contains(&page(busy)), "{busy}: it never has its turn");
+        }
     }
 
     /// A page that was offered and never cleaned must not be forgotten: it holds a permit.
