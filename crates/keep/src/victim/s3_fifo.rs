@@ -6,8 +6,8 @@
 //! make no room in the main one. Whether a page was written again is asked with a fingerprint, as by
 //! [`second_chance`](super::second_chance).
 //!
-//! A page that was offered, or that a thread is busy with, leaves the queues. It is looked after until it is seen clean; one that is
-//! still dirty then, or dirty again, comes back as if it were new.
+//! A page that was offered, or that a thread is busy with, leaves the queues. It is looked after until it is seen
+//! clean; one that is still dirty then, or dirty again, comes back as if it were new.
 
 use std::collections::VecDeque;
 
