@@ -123,6 +123,13 @@ impl Slots {
         self.usable.load(Ordering::SeqCst) != 0 && (cfg!(any(loom, shuttle)) || barrier::take_part().is_ok())
     }
 
+    /// Ends the store of the thread with this number, whose [`Hazard`] was forgotten.
+    pub fn end(&self, number: usize) {
+        if let Some(slot) = self.of(number) {
+            drop(Hazard(slot));
+        }
+    }
+
     /// For the keeper, before it looks: no store begins while they are closed.
     pub fn close(&self, closed: bool) {
         self.closed.store(u32::from(closed), Ordering::SeqCst);

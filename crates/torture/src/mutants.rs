@@ -29,6 +29,11 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("histories", 400), ("crash", 6_000)],
     },
     Mutant {
+        name: "hazards-unseen",
+        bug: "the keeper copies pages, and cuts, without a look at who is amid an announced store",
+        trials: &[("histories", 400), ("crash", 6_000)],
+    },
+    Mutant {
         name: "compare-under-flight",
         bug: "a page counts as stored while an older copy of it is about to become the store's",
         trials: &[("histories", 10)],

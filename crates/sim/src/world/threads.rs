@@ -6,6 +6,7 @@
 
 use wattkeep_keep::client::announce::Unpinned;
 use wattkeep_keep::client::grant::{Outcome, Step};
+use wattkeep_keep::limits::PAGE_SIZE;
 use wattkeep_keep::types::Tracking;
 
 use super::machine::{Trouble, World};
@@ -26,8 +27,9 @@ pub(super) enum Access {
 /// One thread of the program.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    /// Pages announced and not yet released: the first, and how many.
-    announced: Option<(Page, u8)>,
+    /// Pages announced and not yet released: the first, how many, and whether they are pinned. A page that is
+    /// not has the thread's hazard pointer.
+    announced: Option<(Page, u8, bool)>,
     blocked: Option<Access>,
     /// It sleeps for a permit, or for the end of a freeze.
     asleep: bool,
@@ -109,6 +111,11 @@ impl World {
             self.escaped |= self.saved;
             return self.store_now(page, place, value);
         }
+        let announcer = tracked.announcer();
+        let at = number as usize * PAGE_SIZE + OFFSETS[usize::from(place)];
+        if let Some(_hazard) = announcer.and_then(|announcer| announcer.announce_as(thread.into(), at, 8)) {
+            return self.store_while_running(page, place, value);
+        }
         if let Err(blocked) = pinned(page, tracked.try_pin(number))? {
             return Ok(Err(blocked));
         }
@@ -170,6 +177,14 @@ impl World {
             return Ok(Ok(()));
         }
         let tracked = self.session.regions[usize::from(first.region)].tracked.clone();
+        let at = usize::from(first.page) * PAGE_SIZE;
+        let announcer = tracked.announcer().filter(|_| pages == 1);
+        if let Some(hazard) = announcer.and_then(|announcer| announcer.announce_as(thread.into(), at, 8)) {
+            // Until it is released.
+            std::mem::forget(hazard);
+            self.session.threads[usize::from(thread)].announced = Some((first, pages, false));
+            return Ok(Ok(()));
+        }
         for done in 0..pages {
             let page = Page { page: first.page + done, ..first };
             if let Err(blocked) = pinned(page, tracked.try_pin(u32::from(page.page)))? {
@@ -177,19 +192,24 @@ impl World {
                 return Ok(Err(blocked));
             }
         }
-        self.session.threads[usize::from(thread)].announced = Some((first, pages));
+        self.session.threads[usize::from(thread)].announced = Some((first, pages, true));
         Ok(Ok(()))
     }
 
     fn has_announced(&self, thread: u8, page: Page) -> bool {
-        self.session.threads[usize::from(thread)].announced.is_some_and(|(first, pages)| {
+        self.session.threads[usize::from(thread)].announced.is_some_and(|(first, pages, _)| {
             first.region == page.region && (first.page..first.page + pages).contains(&page.page)
         })
     }
 
     /// The announced stores of a thread are done.
     pub(super) fn release(&mut self, thread: u8) {
-        let Some((first, pages)) = self.session.threads[usize::from(thread)].announced.take() else { return };
+        let announced = self.session.threads[usize::from(thread)].announced.take();
+        let Some((first, pages, pinned)) = announced else { return };
+        if !pinned {
+            self.session.shared.control.hazards.end(thread.into());
+            return;
+        }
         let tracked = &self.session.regions[usize::from(first.region)].tracked;
         (first.page..first.page + pages).for_each(|page| tracked.unpin(u32::from(page)));
     }
