@@ -4,6 +4,7 @@
 //! The count is compared with the budget, and with the permits. A budget that was lowered is a promise
 //! for later: until it is reached, no permit more may be held.
 
+use wattkeep_keep::limits::PAGE_SIZE;
 use wattkeep_keep::types::{PageId, Tracking};
 use wattkeep_store::Store;
 use wattkeep_store::types::Checksum;
@@ -47,12 +48,17 @@ impl Auditor {
     fn look(&mut self, session: &Session, oracle: &Oracle) -> Result<(), Trouble> {
         self.samples += 1;
         let mut dirty = 0;
+        let hazards = session.shared.control.hazards.glance();
         for (number, region) in session.regions.iter().enumerate() {
             let kept = session.keeper.region(number as u32).expect("a region of the session");
             for page in 0..region.tracked.pages() {
                 let word = kept.word(page).load();
                 let open = match kept.tracking {
-                    Tracking::Explicit => word.pins() > 0,
+                    Tracking::Explicit => {
+                        let at = kept.address + u64::from(page) * PAGE_SIZE as u64;
+                        let is_there = |hazard: &u64| (at..at + PAGE_SIZE as u64).contains(hazard);
+                        word.pins() > 0 || hazards.iter().any(is_there)
+                    }
                     _ => region.table.entry(page) == Entry::Writable,
                 };
                 let id = PageId { region: kept.id, page };
