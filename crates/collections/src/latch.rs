@@ -156,8 +156,8 @@ impl Latch {
         }
     }
 
-    /// Changes that are over. Whoever owns the latch, and finds as many as before, knows that nobody else changed
-    /// bytes in between: who does counts up before it gives its turn back.
+    /// Changes that are over, aborted ones too. Whoever owns the latch, and finds as many as before, knows that nobody
+    /// else changed bytes or the tenure in between: who does counts up before it gives its turn back.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.sequence.load(Ordering::Acquire) / 2
@@ -371,9 +371,10 @@ impl Partner for Latch {
     }
 
     fn ended(&self) {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        if !sequence.is_multiple_of(2) {
-            self.sequence.store(sequence + 1, Ordering::Release);
+        if self.changer.load(Ordering::Relaxed) != NOBODY {
+            // It was odd if stores came to their place. Those to new memory did all the same.
+            let sequence = self.sequence.load(Ordering::Relaxed);
+            self.sequence.store((sequence | 1) + 1, Ordering::Release);
         }
         self.owner.store(NOBODY, Ordering::Relaxed);
         self.changer.store(NOBODY, Ordering::Relaxed);

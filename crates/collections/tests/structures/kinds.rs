@@ -1,5 +1,8 @@
 //! Opening: what is something else, or gone, is said to be so.
 
+use std::thread;
+use std::time::Duration;
+
 use wattkeep_collections::{BTree, BytesMap, Error, HashMap, PString, Structure, Structures, Vector};
 use wattkeep_persist::Ptr;
 
@@ -101,6 +104,27 @@ fn handles_of_what_is_gone_say_so() {
             assert!(matches!(never.len(), Err(Error::Gone { .. })));
             assert!(matches!(pool.manager.run(|tx| never.push(tx, &1)), Err(Error::Gone { .. })));
         }
+    }
+}
+
+/// An insert foresaw a map in new memory, while the transaction that made it was open. That one was aborted, which
+/// changes no byte of what was committed: so what had been foreseen counted, and the insert changed freed memory.
+#[test]
+fn an_insert_that_waited_for_the_maker_of_its_map_finds_it_gone_when_that_one_aborts() {
+    for pool in Pool::of_both_logs(POOL) {
+        let mut tx = pool.manager.begin().expect("begun");
+        let map: HashMap<u64, u64> = HashMap::create(&mut tx).expect("a map");
+        let (manager, other) = (&pool.manager, map.clone());
+        thread::scope(|scope| {
+            let insert = scope.spawn(move || manager.run(|tx| other.insert(tx, &1, &1)));
+            // Until it waits, as a rule: it is right whenever it comes.
+            thread::sleep(Duration::from_millis(50));
+            tx.abort().expect("nothing is refused");
+            let inserted = insert.join().expect("it does not panic");
+            assert!(matches!(inserted, Err(Error::Gone { .. })), "{inserted:?}");
+        });
+        let report = pool.heap.check(None).expect("readable");
+        assert!(report.is_clean() && report.objects == 0, "{report}");
     }
 }
 
