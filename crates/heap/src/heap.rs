@@ -255,9 +255,12 @@ impl Heap {
         if lane >= crate::LANES {
             return Err(HeapError::Transaction { lane, tid });
         }
-        let mut state = self.core.lane(lane)?;
-        self.with(|core, cache| core.claim(cache, &mut state, lane, tid, allocated, freed))?;
-        Ok(Claimed::new(self, state, lane, tid))
+        // The lane comes second: whoever has one waits for nobody's place at the heap.
+        self.with(|core, cache| {
+            let mut state = self.core.lane(lane)?;
+            core.claim(cache, &mut state, lane, tid, allocated, freed)?;
+            Ok(Claimed::new(self, state, lane, tid))
+        })
     }
 
     /// The highest transaction that the lane has published; 0: none.

@@ -33,7 +33,7 @@ pub(crate) const OWN_LANE: u32 = LANES;
 #[derive(Default)]
 pub(crate) struct Lane {
     pub(crate) published: u64,
-    /// A store failed halfway: what is in the log is not known.
+    /// A group was not written as a whole: what is in the log is not known.
     poisoned: bool,
     /// Transactions whose log may still name what they freed.
     unretired: VecDeque<(u64, Vec<u64>)>,
@@ -80,12 +80,14 @@ pub struct Claimed<'a> {
     tid: u64,
     /// Neither published nor left.
     held: bool,
+    /// Its thread panics already, of something else.
+    beside_panic: bool,
 }
 
 impl<'a> Claimed<'a> {
     #[inline]
     pub(crate) fn new(heap: &'a Heap, state: MutexGuard<'a, Lane>, lane: u32, tid: u64) -> Self {
-        Self { heap, state, lane, tid, held: true }
+        Self { heap, state, lane, tid, held: true, beside_panic: std::thread::panicking() }
     }
 
     /// Makes reservations durable, and frees objects, as one; see [`Heap::publish`].
@@ -109,7 +111,7 @@ impl Drop for Claimed<'_> {
     #[inline]
     fn drop(&mut self) {
         // In a panic nobody knows what was decided.
-        if self.held && !std::thread::panicking() {
+        if self.held && std::thread::panicking() == self.beside_panic {
             self.heap.core.ungather(&mut self.state.group);
         }
     }
@@ -119,7 +121,7 @@ impl Core {
     #[inline]
     pub(crate) fn lane(&self, lane: u32) -> Result<MutexGuard<'_, Lane>, HeapError> {
         match self.lanes.get(lane as usize) {
-            // A panic beside a claim does no harm: what was claimed stays so.
+            // A panic beside a claim does no harm: what was claimed stays so. One that cuts a group short poisons.
             Some(known) => Ok(known.lock().unwrap_or_else(PoisonError::into_inner)),
             None => Err(HeapError::Transaction { lane, tid: 0 }),
         }
@@ -224,15 +226,16 @@ impl Core {
         tid: u64,
     ) -> Result<(), HeapError> {
         let group = &mut state.group;
+        // A panic leaves it so, too.
+        state.poisoned = true;
         if let Err(error) = self.write_group(lane, tid, group) {
             // What stands in these segments must not be moved: the next open tells what counts.
-            state.poisoned = true;
             group.segments.clear();
             self.ungather(group);
             return Err(error);
         }
         self.leave_segments(cache, group);
-        state.published = tid;
+        (state.published, state.poisoned) = (tid, false);
         self.settle(group);
         if !group.freed.is_empty() {
             let freed = group.freed.iter().map(|freed| freed.at).collect();

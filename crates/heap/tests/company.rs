@@ -4,6 +4,8 @@ mod common;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{heap, reopened};
@@ -183,4 +185,65 @@ fn a_thread_frees_until_its_very_end() {
         let report = heap.check(None).expect("readable");
         assert!(report.is_clean() && report.objects == before.len() as u64, "{report}");
     }
+}
+
+/// It took the lane first and its place at the heap then, for which it waited until the first thread was not in; and
+/// that one was in, and waited for the lane.
+#[test]
+fn a_second_thread_that_comes_with_a_claim_never_waits_for_a_first_that_waits_for_its_lane() {
+    const LANE: u32 = 3;
+    for _ in 0..ROUNDS {
+        let heap = heap(2 << 20);
+        let (first, second) = (heap.clone(), heap.clone());
+        let (retiring, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (retired, is_over) = (retiring.clone(), over.clone());
+        let retires = std::thread::spawn(move || {
+            while is_over.load(Ordering::Relaxed) == 0 {
+                first.retire(LANE, 1).expect("a lane");
+                retired.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while retiring.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let (says, hears) = std::sync::mpsc::channel();
+        let claims = std::thread::spawn(move || {
+            drop(second.claim(LANE, 1, &[], &[]).expect("nothing is claimed"));
+            says.send(()).expect("somebody listens");
+        });
+        hears.recv_timeout(std::time::Duration::from_secs(20)).expect("both go on");
+        over.store(1, Ordering::Relaxed);
+        claims.join().expect("no panic");
+        retires.join().expect("no panic");
+    }
+}
+
+/// Claims an object when it is dropped, and thinks better of it.
+struct ThinksBetter<'a>(&'a Heap, u64);
+
+impl Drop for ThinksBetter<'_> {
+    fn drop(&mut self) {
+        drop(self.0.claim(3, 1, &[], &[self.1]).expect("an object"));
+    }
+}
+
+/// A claim that a panic ends is left, as nobody knows what was decided. One that began and ended beside a panic, in
+/// the drop of something else, was left, too: its object could not be freed before the next open.
+#[test]
+fn a_claim_that_begins_and_ends_while_its_thread_panics_is_as_it_was_before() {
+    let heap = heap(2 << 20);
+    let at = heap.alloc(64).expect("room");
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _late = ThinksBetter(&heap, at);
+        resume_unwind(Box::new("a panic that was planned"));
+    }));
+    assert!(panicked.is_err());
+    heap.free(at).expect("nobody claims it");
+    let at = heap.alloc(64).expect("room");
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _claimed = heap.claim(3, 1, &[], &[at]).expect("an object");
+        resume_unwind(Box::new("a panic that was planned"));
+    }));
+    assert!(panicked.is_err());
+    assert!(!frees(&heap, at), "it is left");
 }

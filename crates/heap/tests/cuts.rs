@@ -1,9 +1,11 @@
 //! Power cuts on a twin of persistent memory behind a cache: whatever is left of the lines, the heap opens.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use wattkeep_heap::{Heap, Options};
-use wattkeep_persist::{DomainKind, Space};
+use wattkeep_heap::{Heap, HeapError, Options};
+use wattkeep_persist::{Anonymous, Backing, Domain, DomainKind, Space, Witness};
 use wattkeep_sim::cache::Dimm;
 use wattkeep_sim::random::{Random, seed_from_environment};
 
@@ -149,5 +151,55 @@ fn a_heap_whose_making_was_cut_is_made_again() {
             Heap::open_or_create(dimm.boot().0, &options)
                 .unwrap_or_else(|error| panic!("cut at step {step}, image {number}: {error}"));
         }
+    }
+}
+
+/// Panics at a store.
+#[derive(Default)]
+struct Panics {
+    /// So many stores from now; 0: never.
+    at: AtomicUsize,
+}
+
+impl Witness for Panics {
+    fn stored(&self, _at: usize, _bytes: &[u8]) {
+        if self.at.load(Ordering::Relaxed) > 0 && self.at.fetch_sub(1, Ordering::Relaxed) == 1 {
+            resume_unwind(Box::new("a panic that was planned"));
+        }
+    }
+
+    fn flushed(&self, _line: usize) {}
+
+    fn fenced(&self) {}
+}
+
+/// A panic among the stores of a group left its lane in use. Its next transaction had a higher number, which is what
+/// says that a group counts: so the part that was there did.
+#[test]
+fn a_group_that_a_panic_cut_short_never_counts_in_part() {
+    for store in 1..=4 {
+        let plain: Arc<dyn Backing> = Arc::new(Anonymous::new(SPACE_BYTES));
+        let panics = Arc::new(Panics::default());
+        let space = Space::new(plain, Domain::Battery).watched_by(panics.clone());
+        let options = Options { log_area_bytes: 0, ..Options::default() };
+        let heap = Heap::create(Arc::new(space), &options).expect("room");
+        let freed = heap.alloc(48).expect("room");
+        let fresh = [(); 2].map(|()| heap.reserve(48).expect("room"));
+        panics.at.store(store, Ordering::Relaxed);
+        let published = catch_unwind(AssertUnwindSafe(|| heap.publish(0, 1, &fresh, &[freed])));
+        assert!(published.is_err(), "it stores {store} words at least");
+        let other = heap.reserve(48).expect("room");
+        let refused = heap.publish(0, 2, &[other], &[]);
+        assert!(matches!(refused, Err(HeapError::LanePoisoned { lane: 0 })), "{refused:?}");
+        heap.alloc(48).expect("all else goes on");
+
+        let mut bytes = vec![0; SPACE_BYTES];
+        heap.space().read_bytes(0, &mut bytes).expect("all of it");
+        let found = Space::new(Arc::new(Anonymous::new(SPACE_BYTES)), Domain::Battery);
+        found.write_bytes(0, &bytes).expect("as long");
+        let heap = Heap::open(Arc::new(found)).expect("readable");
+        assert!(heap.check(None).expect("readable").is_clean());
+        let [first, second] = fresh.map(|at| heap.is_allocated(at));
+        assert!(first == second && first != heap.is_allocated(freed), "store {store}: in part");
     }
 }
