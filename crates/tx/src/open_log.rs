@@ -5,6 +5,7 @@
 //!
 //! The heap has it emptied, too: before memory that it may name changes hands without a transaction.
 
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -70,18 +71,24 @@ impl OpenLog {
         }
     }
 
-    /// The answer of a step behind the point of no return: an error poisons.
+    /// Takes a step behind the point of no return: an error poisons, and a panic.
     #[inline]
-    pub(crate) fn decided<T>(&self, step: Result<T, TxError>) -> Result<T, TxError> {
-        if let Err(error) = &step {
-            self.poison(error);
+    pub(crate) fn decided<T, E: Into<TxError>>(
+        &self,
+        step: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, TxError> {
+        let cut_short = CutShort(self);
+        let answer = step().map_err(E::into);
+        mem::forget(cut_short);
+        if let Err(error) = &answer {
+            self.poison(error.to_string());
         }
-        step
+        answer
     }
 
     #[cold]
-    fn poison(&self, error: &TxError) {
-        let _ = self.poisoned.set(error.to_string());
+    fn poison(&self, why: String) {
+        let _ = self.poisoned.set(why);
     }
 
     /// Empties the log: all that is committed is durable at home.
@@ -111,12 +118,21 @@ impl OpenLog {
             self.space.fence();
         }
         let last = self.last_tid();
-        self.decided(set_floor(&self.space, self.layout.floor_at(), last).map_err(TxError::from))?;
+        self.decided(|| set_floor(&self.space, self.layout.floor_at(), last))?;
         for lane in lanes {
             lane.rewind(last);
-            self.decided(self.heap.retire(lane.number, last).map_err(TxError::from))?;
+            self.decided(|| self.heap.retire(lane.number, last))?;
         }
         Ok(())
+    }
+}
+
+/// A step that has not come to its end.
+struct CutShort<'a>(&'a OpenLog);
+
+impl Drop for CutShort<'_> {
+    fn drop(&mut self) {
+        self.0.poison("it panicked".to_owned());
     }
 }
 

@@ -73,9 +73,11 @@ impl Manager {
                 return Err(error);
             }
         };
-        work.before_apply();
-        lane.unfenced = Some((slot, before, this_thread()));
-        self.log.decided(self.apply(work, claimed))
+        self.log.decided(|| {
+            work.before_apply();
+            lane.unfenced = Some((slot, before, this_thread()));
+            self.apply(work, claimed)
+        })
     }
 
     /// What is staged is more than any lane has room for, and `left_out` bytes of a store are still missing:
@@ -151,7 +153,7 @@ impl Manager {
             flags |= SEALED;
         }
         let slot = lane.slot(tid, flags, before, (work.fresh.len(), work.freed.len()));
-        self.log.decided(commit(space, lane, &slot, before).map_err(TxError::from))?;
+        self.log.decided(|| commit(space, lane, &slot, before))?;
         if late {
             work.versions.mark()?;
         }

@@ -96,8 +96,7 @@ impl Manager {
             return Err(error);
         }
         if let Some(claimed) = claimed {
-            self.log.decided(claimed.publish().map_err(TxError::from))?;
-            self.log.decided(self.heap.retire(lane.number, tid).map_err(TxError::from))?;
+            self.log.decided(|| claimed.publish().and_then(|()| self.heap.retire(lane.number, tid)))?;
         }
         Ok(())
     }
@@ -122,7 +121,7 @@ impl Manager {
             lane.append_slot(space, &lane.announce_slot(space)?, &slot)?;
         }
         space.fence();
-        self.log.decided(lane.mark_done(space, tid, listed).map_err(TxError::from))?;
+        self.log.decided(|| lane.mark_done(space, tid, listed))?;
         space.fence();
         if late {
             work.versions.mark()?;
@@ -135,18 +134,18 @@ impl Manager {
         let Some(Open { lane, tid }) = &work.open else { return Ok(()) };
         let tid = *tid;
         let space = &*self.space;
-        let undone = recover::undo::each_record(space, &lane.place, &lane.used(), tid, |record, old| {
-            put(space, record.home as usize, old)?;
-            Ok(space.flush(record.home as usize, old.len())?)
-        });
-        let ended = undone.and_then(|()| {
+        let undone = self.log.decided(|| {
+            recover::undo::each_record(space, &lane.place, &lane.used(), tid, |record, old| {
+                put(space, record.home as usize, old)?;
+                Ok(space.flush(record.home as usize, old.len())?)
+            })?;
             space.fence();
             lane.mark_done(space, tid, false)?;
             space.fence();
-            Ok(())
+            Ok::<_, TxError>(())
         });
         self.close_lane(work);
-        self.log.decided(ended)
+        undone
     }
 
     /// Gives the lane back.

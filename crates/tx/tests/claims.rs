@@ -3,11 +3,13 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{BOTH, Ground, heap_options, logging, memory};
+use common::{BOTH, Ground, SPACE_BYTES, heap_options, logging, memory};
 use wattkeep_heap::{Heap, HeapError};
-use wattkeep_persist::{Anonymous, Domain, DomainKind, Ptr, Space};
+use wattkeep_persist::{Anonymous, Domain, DomainKind, Ptr, Space, Witness};
 use wattkeep_tx::{Logging, Manager, Options, TxError};
 
 type Done = Result<(), TxError>;
@@ -143,5 +145,65 @@ fn a_transaction_that_frees_more_than_the_log_of_a_full_heap_has_room_for_is_ref
         Manager::open(heap.clone(), &logging(mode)).expect("nothing is left to do");
         assert_eq!(objects.iter().filter(|at| heap.is_allocated(**at)).count(), objects.len() - few);
         assert!(heap.check(None).expect("readable").is_clean());
+    }
+}
+
+/// Panics at a store.
+#[derive(Default)]
+struct Panics {
+    /// So many stores from now; 0: never.
+    at: AtomicUsize,
+}
+
+impl Witness for Panics {
+    fn stored(&self, _at: usize, _bytes: &[u8]) {
+        if self.at.load(Ordering::Relaxed) > 0 && self.at.fetch_sub(1, Ordering::Relaxed) == 1 {
+            resume_unwind(Box::new("a panic that was planned"));
+        }
+    }
+
+    fn flushed(&self, _line: usize) {}
+
+    fn fenced(&self) {}
+}
+
+/// A panic behind the point of no return let the manager go on: with redo, the transaction was rolled back in memory
+/// that its log would replay, and the next truncation forgot which objects it had allocated and freed.
+#[test]
+fn a_commit_that_a_panic_cuts_short_is_there_as_a_whole_or_not_at_all() {
+    for mode in BOTH {
+        let mut store = 0;
+        loop {
+            store += 1;
+            let panics = Arc::new(Panics::default());
+            let space = Space::new(Arc::new(Anonymous::new(SPACE_BYTES)), Domain::Battery);
+            let space = Arc::new(space.watched_by(panics.clone()));
+            let ground = Ground::make(&space, &logging(mode)).expect("made");
+            let freed = ground.manager.heap().alloc(64).expect("room");
+            let mut tx = ground.manager.begin().expect("begun");
+            let fresh = tx.alloc_bytes(64).expect("room").offset();
+            tx.write_word(ground.word(0), fresh).expect("stored");
+            tx.write_word(ground.word(1), 1).expect("stored");
+            tx.free(Ptr::<u8>::at(freed)).expect("it is there");
+            panics.at.store(store, Ordering::Relaxed);
+            let committed = catch_unwind(AssertUnwindSafe(|| tx.commit()));
+            panics.at.store(0, Ordering::Relaxed);
+            // As long as the manager lets it.
+            let goes_on = ground.manager.run(|tx| tx.write_word(ground.word(2), 1)).is_ok();
+            drop(ground);
+            let ground = found(&space, mode);
+            let (heap, told) =
+                (ground.manager.heap(), format!("{mode:?}, store {store}, goes on: {goes_on}"));
+            let is_there = ground.read(1) == 1;
+            assert_eq!(ground.read(0) == fresh, is_there, "{told}");
+            assert_eq!(heap.is_allocated(fresh), is_there, "{told}: {fresh:#x} allocated");
+            assert_eq!(heap.is_allocated(freed), !is_there, "{told}: {freed:#x} freed");
+            assert_eq!(ground.read(2) == 1, goes_on, "{told}");
+            if let Ok(committed) = committed {
+                committed.expect("nothing is refused");
+                break;
+            }
+        }
+        assert!(store > 5, "{store} stores");
     }
 }
