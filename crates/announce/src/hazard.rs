@@ -18,6 +18,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64 as Bits;
 
 use wattkeep_sys::barrier;
@@ -127,6 +128,18 @@ impl Slots {
     pub fn end(&self, number: usize) {
         if let Some(slot) = self.of(number) {
             drop(Hazard(slot));
+        }
+    }
+
+    /// For the client, when these addresses are not mapped any more: nobody is amid a store there, whatever
+    /// [`Hazard`]s were forgotten.
+    pub fn end_all(&self, addresses: Range<u64>) {
+        for Slot(slot) in &self.slots {
+            let address = slot.load(Ordering::Relaxed);
+            if addresses.contains(&address) {
+                // Unless it is another one by now.
+                let _ = slot.compare_exchange(address, NONE, Ordering::Release, Ordering::Relaxed);
+            }
         }
     }
 
@@ -254,5 +267,15 @@ mod tests {
         drop(outer);
         assert!(slots.glance().is_empty());
         drop(slot.take(0x6000).expect("nothing is announced any more"));
+    }
+
+    #[test]
+    fn what_was_forgotten_ends_with_its_addresses_and_nothing_else_does() {
+        let slots = Slots::default();
+        for (number, address) in [0x5000, 0x5fff, 0x6000].into_iter().enumerate() {
+            std::mem::forget(slots.of(number).expect("a slot").take(address));
+        }
+        slots.end_all(0x5000..0x6000);
+        assert_eq!(slots.glance(), [0x6000]);
     }
 }

@@ -145,3 +145,21 @@ fn a_forked_child_announces_nothing_for_its_parent() {
     assert!(refused, "a child stored to its parent's region");
     assert_eq!(store.session().control().hazards.glance().len(), 1, "the parent's announcement is gone");
 }
+
+/// A handle that is forgotten holds its page, as long as its region is open. It was held for as long as the program
+/// ran: a region that was opened again has the same address.
+#[test]
+fn an_announcement_that_is_forgotten_ends_with_its_region() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = options().budget("1").open(directory.path()).expect("opens");
+    let kept = region(&store);
+    (0..2).for_each(|value| put_announced(&kept, 0, 0, value));
+    std::mem::forget(kept.will_write(0, 8).expect("an announcement"));
+    drop(kept);
+    assert!(store.session().control().hazards.glance().is_empty(), "somebody is amid a store to nothing");
+    let kept = std::sync::Arc::new(region(&store));
+    put_announced(&kept, 0, 0, 2);
+    let others = kept.clone();
+    let stored = in_time(Duration::from_secs(5), move || put_announced(&others, 1, 0, 3));
+    assert!(stored.is_some(), "the page of the forgotten announcement is never cleaned");
+}

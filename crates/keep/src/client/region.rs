@@ -341,8 +341,13 @@ impl Drop for Region {
         self.monitor = None;
         self.session.shared().withdraw(self.index);
         fault::withdraw(self.entry);
+        let addresses = self.mapping.as_ref().map_or(0..0, |mapping| {
+            let start = mapping.start().addr() as u64;
+            start..start + mapping.len() as u64
+        });
         // Before its userfaultfd: a mapping that lost its last one would be writable untracked.
         self.mapping = None;
+        self.session.control().hazards.end_all(addresses);
         // SAFETY: 1: withdrawn, unmapped, owned by us. 2: the caller's threads are done with it.
         drop(unsafe { Box::from_raw(self.tracked) });
         // A keeper that is gone needs no news.
