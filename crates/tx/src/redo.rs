@@ -9,6 +9,8 @@
 //! A transaction that stored to memory it allocated, or wrote versioned objects, needs a second fence, before
 //! the slot: those stores are in no digest.
 
+use std::mem;
+
 use wattkeep_heap::Claimed;
 use wattkeep_persist::{Domain, LINE, Refused, Space, WORD, mutant};
 
@@ -66,13 +68,9 @@ impl Manager {
         // Under the lane: truncation, which takes it, is all before this or all behind.
         self.heap.replays_stores();
         let before = lane.used();
-        let (slot, claimed) = match self.write(&mut lane, work) {
-            Ok(written) => written,
-            Err(error) => {
-                lane.forget_behind(before);
-                return Err(error);
-            }
-        };
+        let undecided = Undecided { lane: &mut lane, before };
+        let (slot, claimed) = self.write(undecided.lane, work)?;
+        mem::forget(undecided);
         self.log.decided(|| {
             work.before_apply();
             lane.unfenced = Some((slot, before, this_thread()));
@@ -174,6 +172,18 @@ impl Manager {
         if self.log.check_poison().is_err() {
             claimed.into_iter().for_each(Claimed::leave);
         }
+    }
+}
+
+/// What is appended to a lane behind `before`, and does not count: the next record would lie behind a gap.
+struct Undecided<'a> {
+    lane: &'a mut Lane,
+    before: Bytes,
+}
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        self.lane.forget_behind(self.before);
     }
 }
 

@@ -180,25 +180,31 @@ fn a_commit_that_a_panic_cuts_short_is_there_as_a_whole_or_not_at_all() {
             let space = Arc::new(space.watched_by(panics.clone()));
             let ground = Ground::make(&space, &logging(mode)).expect("made");
             let freed = ground.manager.heap().alloc(64).expect("room");
-            let mut tx = ground.manager.begin().expect("begun");
-            let fresh = tx.alloc_bytes(64).expect("room").offset();
-            tx.write_word(ground.word(0), fresh).expect("stored");
-            tx.write_word(ground.word(1), 1).expect("stored");
-            tx.free(Ptr::<u8>::at(freed)).expect("it is there");
+            let mut fresh = 0;
             panics.at.store(store, Ordering::Relaxed);
-            let committed = catch_unwind(AssertUnwindSafe(|| tx.commit()));
+            let committed = catch_unwind(AssertUnwindSafe(|| {
+                ground.manager.run(|tx| {
+                    fresh = tx.alloc_bytes(64)?.offset();
+                    tx.write_word(ground.word(0), fresh)?;
+                    tx.write_bytes(ground.word(1).offset(), &[1; 8])?;
+                    tx.free(Ptr::<u8>::at(freed))
+                })
+            }));
             panics.at.store(0, Ordering::Relaxed);
             // As long as the manager lets it.
             let goes_on = ground.manager.run(|tx| tx.write_word(ground.word(2), 1)).is_ok();
+            // A cut then, or an orderly end, which empties the log.
+            let cut = found(&space, mode);
             drop(ground);
-            let ground = found(&space, mode);
-            let (heap, told) =
-                (ground.manager.heap(), format!("{mode:?}, store {store}, goes on: {goes_on}"));
-            let is_there = ground.read(1) == 1;
-            assert_eq!(ground.read(0) == fresh, is_there, "{told}");
-            assert_eq!(heap.is_allocated(fresh), is_there, "{told}: {fresh:#x} allocated");
-            assert_eq!(heap.is_allocated(freed), !is_there, "{told}: {freed:#x} freed");
-            assert_eq!(ground.read(2) == 1, goes_on, "{told}");
+            for ground in [cut, found(&space, mode)] {
+                let (heap, told) =
+                    (ground.manager.heap(), format!("{mode:?}, store {store}, goes on: {goes_on}"));
+                let is_there = ground.read(1) != 0;
+                assert_eq!(ground.read(0) == fresh, is_there, "{told}");
+                assert_eq!(heap.is_allocated(fresh), is_there, "{told}: {fresh:#x} allocated");
+                assert_eq!(heap.is_allocated(freed), !is_there, "{told}: {freed:#x} freed");
+                assert_eq!(ground.read(2) == 1, goes_on, "{told}");
+            }
             if let Ok(committed) = committed {
                 committed.expect("nothing is refused");
                 break;
