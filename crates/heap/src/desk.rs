@@ -38,6 +38,7 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use wattkeep_persist::barrier;
 
@@ -50,6 +51,8 @@ const CLOSED: u64 = 0;
 
 /// How often a needy thread looks whether another one has ended its call.
 const LOOKS_MAX: usize = 64;
+/// How long a second thread waits then before it looks again whether the first has.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
 /// A thread's place at one heap.
 pub(crate) struct Desk {
@@ -284,8 +287,8 @@ impl Core {
                 self.lock_visitors().company = Company::Many;
                 return Ok(());
             }
-            // It is amid one call all the while, and may itself wait to claim desks there.
-            std::thread::yield_now();
+            // It is amid one call all the while: it may itself wait to claim desks there, or for a permit to store.
+            std::thread::sleep(BETWEEN_LOOKS);
         }
     }
 
