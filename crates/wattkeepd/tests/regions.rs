@@ -324,6 +324,35 @@ fn a_store_is_copied_and_moved_by_ordinary_commands() {
     assert!(text.contains("there is no store"), "{text}");
 }
 
+/// The story: a keeper looks for an address that its program has not mapped, and the program maps it later. Two
+/// stores that were opened at once chose the same one, and one of them was refused. Copies of a store, which are
+/// made to choose the same, met each time.
+#[test]
+fn stores_that_are_opened_at_once_find_a_place_each() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths = ["one", "two"].map(|name| directory.path().join(name));
+    for round in 0..20 {
+        open(&paths[0]).close().expect("closes");
+        let copied = Command::new("cp").arg("-r").args(&paths).status().expect("it runs");
+        assert!(copied.success());
+        let together = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let openers = paths.each_ref().map(|path| {
+                scope.spawn(|| {
+                    let store = open(path);
+                    together.wait();
+                    let region = table(&store, "a", 16);
+                    put(&region, 0, 0, round);
+                    (store, region)
+                })
+            });
+            let opened = openers.map(|opener| opener.join().expect("both find a place"));
+            opened.iter().for_each(|(_, region)| assert_eq!(get(region, 0, 0), round));
+        });
+        paths.iter().for_each(|path| std::fs::remove_dir_all(path).expect("its directory"));
+    }
+}
+
 #[test]
 fn raw_pointers_into_a_region_stay_valid() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -29,6 +29,9 @@ use crate::page_table::PageTable;
 use crate::protocol::{RegionReply, RegionRequest, Reply, Request};
 use crate::types::{FaultMode, Tracking};
 
+/// Another thread may map something between the keeper's look for a free place and ours: so often is looked anew.
+const PLACES_TRIED_MAX: u32 = 4;
+
 /// A mapped region. Closing or dropping it unmaps the memory; what was stored stays.
 pub struct Region {
     session: Arc<Session>,
@@ -73,14 +76,22 @@ impl Drop for Pins<'_> {
 
 impl Region {
     pub(super) fn open(session: Arc<Session>, request: &RegionRequest) -> Result<Self, SessionError> {
-        let (reply, fds) = session.ask(&Request::OpenRegion(request.clone()), &[])?;
-        let Reply::Region(reply) = reply else { return Err(unexpected(&reply)) };
-        let index = reply.index;
-        let opened = Self::attach(session.clone(), request, reply, fds);
-        if opened.is_err() {
-            let _ = session.done(Request::Detach { index });
+        let mut tries = PLACES_TRIED_MAX;
+        loop {
+            let (reply, fds) = session.ask(&Request::OpenRegion(request.clone()), &[])?;
+            let Reply::Region(reply) = reply else { return Err(unexpected(&reply)) };
+            let index = reply.index;
+            let opened = Self::attach(session.clone(), request, reply, fds);
+            if opened.is_err() {
+                let _ = session.done(Request::Detach { index });
+            }
+            tries -= 1;
+            // A region that was made just now is gone again: the keeper finds it another place.
+            match opened {
+                Err(SessionError::Occupied(_)) if tries > 0 => {}
+                opened => return opened,
+            }
         }
-        opened
     }
 
     fn attach(
@@ -139,15 +150,17 @@ impl Region {
         let len = reply.reserve_pages as usize * PAGE_SIZE;
         let mapping =
             Mapping::at(reply.address as usize, memory, len, Access::ReadWrite).map_err(|errno| {
-                SessionError::Refused(match errno {
-                    rustix::io::Errno::EXIST => format!(
-                        "region '{name}' belongs at {:#x}, where this program has mapped something else: \
-                     look into /proc/{}/maps, and open the region before whatever lies there",
-                        reply.address,
+                let place = reply.address;
+                match errno {
+                    rustix::io::Errno::EXIST => SessionError::Occupied(format!(
+                        "region '{name}' belongs at {place:#x}, where this program has mapped something else: \
+                         look into /proc/{}/maps, and open the region before whatever lies there",
                         std::process::id()
-                    ),
-                    other => format!("region '{name}' cannot be mapped at {:#x}: {other}", reply.address),
-                })
+                    )),
+                    other => {
+                        SessionError::Refused(format!("region '{name}' cannot be mapped at {place:#x}: {other}"))
+                    }
+                }
             })?;
         mapping.hide_from_children()?;
         if mode == FaultMode::Mprotect && reply.tracking.protects() {

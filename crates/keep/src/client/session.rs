@@ -70,6 +70,8 @@ impl Default for OpenOptions {
 pub enum SessionError {
     /// The keeper said no; the message names the cause and the next command.
     Refused(String),
+    /// Something else is mapped where a region belongs; the message names both.
+    Occupied(String),
     /// The keeper does not answer any more.
     KeeperGone,
     /// The system said no.
@@ -79,7 +81,7 @@ pub enum SessionError {
 impl std::fmt::Display for SessionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            SessionError::Refused(message) => f.write_str(message),
+            SessionError::Refused(message) | SessionError::Occupied(message) => f.write_str(message),
             SessionError::KeeperGone => f.write_str(
                 "the keeper ended unexpectedly: end this program, then run 'wattkeep check' on the store",
             ),
