@@ -114,7 +114,7 @@ impl Killer {
                     Err(NoStart::Wrong(cause)) => return outcome.lose(1, format!("{story}: {cause}")),
                     Err(NoStart::Silent(cause)) => return outcome.hang(format!("{story}: {cause}")),
                 }
-                self.compare(&victim, &story, outcome);
+                self.compare(&victim, &story, false, outcome);
                 self.bury(&story, outcome);
             }
             if kill == kills || outcome.bad() > 0 {
@@ -124,7 +124,7 @@ impl Killer {
             }
             self.strike(moment, &mut victim, &story, outcome);
             if early {
-                self.compare(&victim, &story, outcome);
+                self.compare(&victim, &story, early, outcome);
             }
             self.remember(&victim);
             outcome.tried += 1;
@@ -202,14 +202,13 @@ impl Killer {
         victim.kill();
     }
 
-    /// No thread's stores may be fewer than it had told of.
-    fn compare(&self, victim: &Victim, story: &str, outcome: &mut Outcome) {
-        if victim.heard.found.is_empty() {
-            return;
-        }
+    /// No thread's stores may be fewer than it had told of. A program that was killed `early` may have told of what
+    /// it found of one thread, and not of the next.
+    fn compare(&self, victim: &Victim, story: &str, early: bool, outcome: &mut Outcome) {
         for (thread, number) in &self.told {
-            let found = victim.heard.found.get(thread).copied().unwrap_or(0);
-            if found < *number {
+            let heard = victim.heard.found.get(thread).copied();
+            let found = heard.unwrap_or(0);
+            if found < *number && !(early && heard.is_none()) {
                 let words: Vec<_> = self.words.iter().rev().take(3).map(Words::to_string).collect();
                 outcome.lose(
                     number - found,

@@ -13,6 +13,9 @@ use super::subject::SubjectOptions;
 /// How long a subject may take to verify its image and to begin.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long its last words may take.
+const WORDS_LIMIT: Duration = Duration::from_secs(2);
+
 /// A running subject, and what it has said.
 pub(crate) struct Victim {
     child: Child,
@@ -33,6 +36,15 @@ impl std::fmt::Display for Words {
 }
 
 impl Words {
+    /// Waits, a while, for those of a program that has ended: they come through another pipe than its answers. That
+    /// does not end with the program where its keeper lives on.
+    fn wait_for_some(&self) {
+        let deadline = Instant::now() + WORDS_LIMIT;
+        while self.to_string().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Collects lines in a thread, to the end of the pipe.
     fn of(stderr: impl std::io::Read + Send + 'static) -> Self {
         let words = Self::default();
@@ -114,7 +126,10 @@ impl Victim {
                         Some(cause) => {
                             NoStart::Wrong(format!("{cause}; recovered: {}", self.heard.recovered))
                         }
-                        None => NoStart::Silent(format!("it ended: {}", self.words)),
+                        None => {
+                            self.words.wait_for_some();
+                            NoStart::Silent(format!("it ended: {}", self.words))
+                        }
                     });
                 }
             }
