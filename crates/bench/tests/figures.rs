@@ -56,6 +56,7 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
         "heap.open.lazy",
         "heap.open.lazy.memory",
         "heap.open.memory",
+        "heap.contiguity.alone",
         "heap.contiguity.4",
         "heap.contiguity.16",
         "heap.contiguity.machine",

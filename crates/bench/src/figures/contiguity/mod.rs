@@ -1,9 +1,13 @@
 //! Pages supplied in batches beside pages brought in one by one, while other programs allocate:
-//! `heap.contiguity.4`, `.16`, `.machine` and `.conflicts`.
+//! `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` and `.alone`.
 //!
 //! A *contiguity miss* is a pair of neighbouring pages whose frames are no neighbours. `.4` and `.16` let
 //! memory that asks come in pieces of 16 or 64 KiB while they run; `.machine` takes what the machine's own
 //! settings give, which may be 2 MiB. `.conflicts` is simulated, on the frames of `.16`.
+//!
+//! Two neighbours share our core and allocate between any two pages that we take, as in the paper's figures.
+//! `.alone` is `.4` with nobody between: single pages then come in the order in which they were freed, which
+//! may be that of memory, and batches gain what the machine's past leaves to gain.
 //!
 //! Frame numbers are shown to root only: without them nothing is measured, and the figures say so.
 
@@ -30,18 +34,45 @@ const PAGES: u64 = 4096;
 /// Of the simulated accesses.
 const SEED: u64 = 1;
 
-/// A figure: its id, the batch, the size of pieces it allows, and what it has to reach.
+/// A figure: its id, the batch, the size of pieces it allows, whether others allocate, and what it has to
+/// reach.
 struct Plan {
     id: &'static str,
     batch: Batch,
     allows: Option<usize>,
-    at_most: f64,
+    beside_others: bool,
+    reach: Reach,
 }
 
-const PLANS: [Plan; 3] = [
-    Plan { id: "heap.contiguity.4", batch: Batch::Four, allows: Some(16 << 10), at_most: 0.25 },
-    Plan { id: "heap.contiguity.16", batch: Batch::Sixteen, allows: Some(64 << 10), at_most: 0.09 },
-    Plan { id: "heap.contiguity.machine", batch: Batch::Sixteen, allows: None, at_most: 0.09 },
+const PLANS: [Plan; 4] = [
+    Plan {
+        id: "heap.contiguity.4",
+        batch: Batch::Four,
+        allows: Some(16 << 10),
+        beside_others: true,
+        reach: Reach::AtMost(0.25),
+    },
+    Plan {
+        id: "heap.contiguity.16",
+        batch: Batch::Sixteen,
+        allows: Some(64 << 10),
+        beside_others: true,
+        reach: Reach::AtMost(0.09),
+    },
+    Plan {
+        id: "heap.contiguity.machine",
+        batch: Batch::Sixteen,
+        allows: None,
+        beside_others: true,
+        reach: Reach::AtMost(0.09),
+    },
+    Plan {
+        id: "heap.contiguity.alone",
+        batch: Batch::Four,
+        allows: Some(16 << 10),
+        beside_others: false,
+        reach: Reach::Shown,
+    },
 ];
 
 const CONFLICTS: &str = "heap.contiguity.conflicts";
@@ -70,8 +101,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Figure>, BenchError> {
             Err(why) => (Rounds::default(), Rounds::default(), format!("not measured: {why}")),
         };
         if bench.wants(plan.id) {
-            let reach = Reach::AtMost(plan.at_most);
-            let figure = Figure::beside(plan.id, RIVAL, "misses/1000", &misses, &reach);
+            let figure = Figure::beside(plan.id, RIVAL, "misses/1000", &misses, &plan.reach);
             figures.push(figure.with_note(note.clone()));
         }
         if simulates {
@@ -85,23 +115,22 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Figure>, BenchError> {
 
 /// Contiguity misses, simulated conflict misses, and a note.
 fn measure(bench: &Bench, plan: &Plan, frames: &Frames) -> Result<(Rounds, Rounds, String), BenchError> {
-    let mut neighbours = Neighbours::start(bench.neighbour.as_deref())?;
+    let neighbours = match plan.beside_others {
+        true => Neighbours::start(bench.neighbour.as_deref())?,
+        false => Neighbours::none(),
+    };
+    let (pids, kind) = (neighbours.pids(), neighbours.kind());
+    let neighbours = RefCell::new(neighbours);
     let (ours, theirs) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let turn = |batch, conflicts: &RefCell<Vec<f64>>| {
-        let lie = supplied(batch, frames)?;
+        let lie = supplied(batch, frames, &mut neighbours.borrow_mut())?;
         let in_memory: Vec<u64> = lie.iter().copied().filter(|frame| *frame != 0).collect();
         conflicts.borrow_mut().push(colours::conflict_misses(&in_memory, SEED));
         let Misses { pairs, misses } = Misses::among(&lie);
         Ok(misses as f64 * 1e3 / pairs.max(1) as f64)
     };
-    let pids = neighbours.pids();
     let measured =
         bench.alternate(bench.rounds, &pids, |_| turn(plan.batch, &ours), |_| turn(Batch::One, &theirs))?;
-    if !neighbours.are_alive() {
-        return Err(BenchError::while_("allocating beside us")(std::io::Error::other(
-            "a neighbour ended before the measurement did",
-        )));
-    }
     let mut conflicts = Rounds::default();
     ours.borrow()
         .iter()
@@ -111,15 +140,11 @@ fn measure(bench: &Bench, plan: &Plan, frames: &Frames) -> Result<(Rounds, Round
     let piece = space.piece(plan.batch.pages() as usize * PAGE);
     let pieces =
         piece.map_or("single pages only".to_owned(), |bytes| format!("pieces of {} KiB", bytes >> 10));
-    Ok((
-        measured.rounds,
-        conflicts,
-        format!("{pieces}; {} neighbours; {}", neighbours.kind(), measured.others),
-    ))
+    Ok((measured.rounds, conflicts, format!("{pieces}; {kind}; {}", measured.others)))
 }
 
 /// Takes pages one by one from a supply of such batches, and stores to each: where they lie, in order.
-fn supplied(batch: Batch, frames: &Frames) -> Result<Vec<u64>, BenchError> {
+fn supplied(batch: Batch, frames: &Frames, neighbours: &mut Neighbours) -> Result<Vec<u64>, BenchError> {
     // Room for batches that are set aside.
     let pages = PAGES + PAGES / 4;
     let space = Arc::new(Space::new(Arc::new(Anonymous::new(pages as usize * PAGE)), Domain::Battery));
@@ -132,8 +157,7 @@ fn supplied(batch: Batch, frames: &Frames) -> Result<Vec<u64>, BenchError> {
         let page = page.ok_or_else(|| refused(format!("the supply ended after {}", taken.len())))? as usize;
         space.store(page * PAGE, 1).map_err(|error| refused(error.to_string()))?;
         taken.push(page);
-        // A program works between two pages, and others get their turn.
-        std::thread::yield_now();
+        neighbours.step()?;
     }
     taken.sort_unstable();
     let all = frames.of(&space, 0, pages as usize);

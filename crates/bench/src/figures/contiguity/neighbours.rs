@@ -1,86 +1,133 @@
-//! Neighbours that allocate while we measure: processes where the program can be one, else threads.
+//! Neighbours that allocate between any two pages that we take, on our core: processes where the program can
+//! be one, else a part of this one.
 //!
-//! All of them have ended when this is dropped.
+//! The kernel keeps a list of free pages for each core. Who allocates on another core takes none of ours, and
+//! one who runs beside us for a whole time slice takes many in a row; so they are asked for each step.
+//!
+//! All of them have ended when this is dropped, and our thread may run on all cores again.
 
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::figures::BenchError;
-use crate::neighbour;
+use crate::neighbour::Neighbour;
 
-/// As many as the machine of the measurements has cores.
 const COUNT: u64 = 2;
 
-/// How long they run before anything is measured: each steps through its pages more than once.
-const SETTLE: Duration = Duration::from_millis(300);
+/// Steps before anything is measured: each has then brought in as many pages as it has.
+const SETTLE_STEPS: u64 = 4_096;
 
-/// Running neighbours.
+/// Neighbours that wait to be asked.
 pub(super) struct Neighbours {
-    children: Vec<Child>,
-    enough: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    members: Vec<Member>,
+    _core: Option<OneCore>,
+}
+
+enum Member {
+    Process(Asked),
+    Own(Neighbour),
+}
+
+/// A neighbour process. Killed when it is dropped.
+struct Asked {
+    child: Child,
+    questions: ChildStdin,
+    answers: ChildStdout,
 }
 
 impl Neighbours {
+    /// Nobody.
+    pub(super) fn none() -> Self {
+        Self { members: Vec::new(), _core: None }
+    }
+
     /// Starts them. `program` is one that becomes a neighbour when it is asked to: see
     /// [`crate::figures::Options::neighbour`].
     pub(super) fn start(program: Option<&Path>) -> Result<Self, BenchError> {
-        let mut started =
-            Self { children: Vec::new(), enough: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
-        for seed in 1..=COUNT {
-            match program {
-                Some(program) => started.children.push(
-                    Command::new(program)
-                        .args(["bench-neighbour", &seed.to_string()])
-                        .stdin(Stdio::piped())
-                        .stdout(Stdio::null())
-                        .spawn()
-                        .map_err(BenchError::while_("starting a program that allocates beside us"))?,
-                ),
-                None => {
-                    let enough = started.enough.clone();
-                    started.threads.push(std::thread::spawn(move || {
-                        // One that finds no memory is no neighbour any more.
-                        let _ = neighbour::run(seed, || enough.load(Ordering::Relaxed));
-                    }));
-                }
-            }
-        }
-        std::thread::sleep(SETTLE);
+        // Before they start: children run where their parent may.
+        let core = OneCore::stay().map_err(BenchError::while_("staying on one core"))?;
+        let start = |seed: u64| match program {
+            Some(program) => Asked::start(program, seed).map(Member::Process),
+            None => Neighbour::new(seed).map(Member::Own),
+        };
+        let members = (1..=COUNT).map(start).collect::<std::io::Result<_>>();
+        let members = members.map_err(BenchError::while_("starting programs that allocate beside us"))?;
+        let mut started = Self { members, _core: Some(core) };
+        (0..SETTLE_STEPS).try_for_each(|_| started.step())?;
         Ok(started)
+    }
+
+    /// Lets each of them bring in some pages, and give some back.
+    pub(super) fn step(&mut self) -> Result<(), BenchError> {
+        let step = |member: &mut Member| match member {
+            Member::Process(asked) => asked.step(),
+            Member::Own(neighbour) => neighbour.step(),
+        };
+        self.members.iter_mut().try_for_each(step).map_err(BenchError::while_("allocating beside us"))
     }
 
     /// Their process ids.
     pub(super) fn pids(&self) -> Vec<u32> {
-        self.children.iter().map(Child::id).collect()
+        let pid = |member: &Member| match member {
+            Member::Process(asked) => Some(asked.child.id()),
+            Member::Own(_) => None,
+        };
+        self.members.iter().filter_map(pid).collect()
     }
 
     /// What they are, for a note.
     pub(super) fn kind(&self) -> &'static str {
-        if self.threads.is_empty() { "processes" } else { "threads" }
-    }
-
-    /// All of them still run.
-    pub(super) fn are_alive(&mut self) -> bool {
-        let children = self.children.iter_mut().all(|child| matches!(child.try_wait(), Ok(None)));
-        children && self.threads.iter().all(|thread| !thread.is_finished())
+        match self.members.first() {
+            None => "no neighbours",
+            Some(Member::Process(_)) => "neighbours are processes",
+            Some(Member::Own(_)) => "neighbours are parts of this process",
+        }
     }
 }
 
-impl Drop for Neighbours {
+impl Asked {
+    fn start(program: &Path, seed: u64) -> std::io::Result<Self> {
+        let mut child = Command::new(program)
+            .args(["bench-neighbour", &seed.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (questions, answers) = (child.stdin.take(), child.stdout.take());
+        Ok(Self { child, questions: questions.expect("piped above"), answers: answers.expect("piped above") })
+    }
+
+    fn step(&mut self) -> std::io::Result<()> {
+        self.questions.write_all(&[1])?;
+        self.answers.read_exact(&mut [0])
+    }
+}
+
+impl Drop for Asked {
     fn drop(&mut self) {
-        self.enough.store(true, Ordering::Relaxed);
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Our thread, and whoever it starts, stay on the core it is on until this is dropped.
+struct OneCore(CpuSet);
+
+impl OneCore {
+    fn stay() -> std::io::Result<Self> {
+        let before = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        sched_setaffinity(None, &one)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(None, &self.0);
     }
 }
 
@@ -89,20 +136,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_run_until_they_are_dropped_and_none_is_left() {
-        // A program that waits for the end of its input, as a neighbour does.
+    fn neighbours_answer_on_our_core_until_they_are_dropped_and_none_is_left() {
+        let cores = || sched_getaffinity(None).expect("told").count();
+        let before = cores();
+        // A program that answers each byte, as a neighbour does.
         let script = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(&script, "#!/bin/sh\nexec cat > /dev/null\n").expect("written");
+        std::fs::write(&script, "#!/bin/sh\nexec cat\n").expect("written");
         let path = script.into_temp_path();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(&path, mode).expect("executable");
         for program in [None, Some(&*path)] {
             let mut neighbours = Neighbours::start(program).expect("started");
-            assert!(neighbours.are_alive());
+            neighbours.step().expect("an answer");
+            assert_eq!(cores(), 1);
             let pids = neighbours.pids();
             assert_eq!(pids.len(), if program.is_some() { COUNT as usize } else { 0 });
             drop(neighbours);
             assert!(pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()));
+            assert_eq!(cores(), before);
         }
+    }
+
+    #[test]
+    fn a_neighbour_that_ends_is_an_error() {
+        assert!(Neighbours::start(Some(Path::new("/bin/true"))).is_err());
     }
 }
