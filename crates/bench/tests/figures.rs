@@ -45,17 +45,15 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
         "restore.bandwidth.huge",
         "rivals.mmap.speed",
         "rivals.mmap.bytes",
-        "heap.alloc.mimalloc",
-        "heap.alloc.mimalloc.million",
-        "heap.alloc.mimalloc.mixed",
-        "heap.alloc.pmdk",
-        "heap.alloc.pmdk.million",
-        "heap.alloc.pmdk.mixed",
         "heap.flushes",
+        "heap.flushes.region",
+        "heap.fragmentation",
         "heap.open",
         "heap.open.lazy",
         "heap.open.lazy.memory",
+        "heap.open.lazy.transparent",
         "heap.open.memory",
+        "heap.open.transparent",
         "heap.contiguity.alone",
         "heap.contiguity.4",
         "heap.contiguity.16",
@@ -65,17 +63,22 @@ fn a_quick_run_measures_every_figure_in_the_agreed_form() {
     ]
     .map(String::from)
     .into();
-    let places = ["", ".memory", ".eadr", ".adr", ".file"];
+    let places = ["", ".transparent", ".memory", ".eadr", ".adr", ".file"];
     for place in places {
         expected.extend(["hybrid.word", "hybrid.object", "redo"].map(|figure| format!("tx.{figure}{place}")));
     }
     for rival in ["pmdk", "lmdb", "redb", "floor"] {
-        let shown = ["", ".insert", ".update", ".batch", ".memory", ".eadr", ".adr", ".file"];
-        expected.extend(shown.map(|end| format!("pht.{rival}{end}")));
+        let things = [".insert", ".update", ".batch"];
+        expected.extend(places.iter().chain(&things).map(|end| format!("pht.{rival}{end}")));
     }
-    for place in ["memory", "eadr", "adr", "file"] {
-        expected.extend(["mimalloc", "pmdk"].map(|rival| format!("heap.alloc.{rival}.{place}")));
+    for rival in ["mimalloc", "pmdk"] {
+        for load in ["", ".mixed", ".million"] {
+            let measured = places.iter().filter(|place| (load, **place) != (".million", ".file"));
+            expected.extend(measured.map(|place| format!("heap.alloc.{rival}{load}{place}")));
+        }
     }
+    let shown = [".transparent", ".memory", ".eadr", ".file"];
+    expected.extend(shown.map(|place| format!("heap.flushes{place}")));
     for mode in ["explicit", "transparent"] {
         expected.extend("ABCDF".chars().map(|mix| format!("ycsb.{mode}.{mix}")));
     }

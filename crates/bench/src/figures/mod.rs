@@ -7,7 +7,7 @@
 //! | `restore` | `restore.bandwidth`, `open.first_touch` |
 //! | `ycsb` | `ycsb.explicit.A` to `.F`, `ycsb.transparent.A` to `.F` |
 //! | `rivals` | `rivals.mmap.speed`, `rivals.mmap.bytes` |
-//! | `heap` | `heap.alloc.*`, `heap.flushes`, `heap.open`, `heap.contiguity.4`, `.16`, `.machine`, `.conflicts` |
+//! | `heap` | `heap.fragmentation`, `heap.alloc.*`, `heap.flushes`, `heap.open`, `heap.contiguity.*` |
 //! | `tx` | `tx.hybrid.word`, `tx.hybrid.object`, `tx.redo`, in every place |
 //! | `pht` | `pht.pmdk`, `pht.lmdb`, `pht.redb`, `pht.floor` |
 //! | `sps` | `sps.tcs`, `sps.energy`, and every scheme, domain and threshold |

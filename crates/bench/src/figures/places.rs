@@ -3,6 +3,7 @@
 //! | place | domain | bytes |
 //! |---|---|---|
 //! | region | battery | an explicit region: stores are announced, a keeper bounds and saves them |
+//! | transparent | battery | a region whose stores are noticed by page faults: what announcing costs |
 //! | memory | battery | plain memory, to show what the region costs |
 //! | eadr | eADR | plain memory; stores are fenced |
 //! | adr | ADR | plain memory; lines are flushed and fenced |
@@ -24,6 +25,7 @@ use super::{Bench, BenchError, UNLIMITED};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Region,
+    Transparent,
     Memory,
     Eadr,
     Adr,
@@ -32,12 +34,14 @@ pub(super) enum Place {
 
 impl Place {
     /// All of them; the first is the one that figures are for.
-    pub(super) const ALL: [Self; 5] = [Self::Region, Self::Memory, Self::Eadr, Self::Adr, Self::File];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Region, Self::Transparent, Self::Memory, Self::Eadr, Self::Adr, Self::File];
 
     /// What a figure's id ends with.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Region => "",
+            Self::Transparent => ".transparent",
             Self::Memory => ".memory",
             Self::Eadr => ".eadr",
             Self::Adr => ".adr",
@@ -47,7 +51,7 @@ impl Place {
 
     fn domain(self) -> Domain {
         match self {
-            Self::Region | Self::Memory => Domain::Battery,
+            Self::Region | Self::Transparent | Self::Memory => Domain::Battery,
             Self::Eadr => Domain::Eadr,
             Self::Adr => Domain::adr(),
             Self::File => DomainKind::File.domain(),
@@ -57,13 +61,30 @@ impl Place {
     /// Makes empty bytes there, as many as the region of the benchmark has. `name` keeps the files of two
     /// benchmarks apart.
     pub(super) fn make(self, bench: &Bench, name: &str) -> Result<Stand, BenchError> {
+        self.make_with(bench, name, |space| space)
+    }
+
+    /// The same, with a space that counts flushes.
+    pub(super) fn make_counting(self, bench: &Bench, name: &str) -> Result<Stand, BenchError> {
+        self.make_with(bench, name, Space::counting)
+    }
+
+    fn make_with(
+        self,
+        bench: &Bench,
+        name: &str,
+        set_up: impl FnOnce(Space) -> Space,
+    ) -> Result<Stand, BenchError> {
         let bytes = bench.region_bytes;
-        let files = bench.scratch.path().join(format!("{name}{}", self.suffix()));
+        let name = format!("{name}{}", self.suffix());
+        let files = bench.scratch.path().join(&name);
+        let kept = |tracking| {
+            let kept = Kept::open(bench, &name, UNLIMITED, tracking, bytes)?;
+            Ok::<_, BenchError>((kept.region.into_space(self.domain()), Some(kept.store)))
+        };
         let (space, store) = match self {
-            Self::Region => {
-                let kept = Kept::open(bench, name, UNLIMITED, Tracking::Explicit, bytes)?;
-                (kept.region.into_space(self.domain()), Some(kept.store))
-            }
+            Self::Region => kept(Tracking::Explicit)?,
+            Self::Transparent => kept(Tracking::Transparent)?,
             Self::File => {
                 let file = MappedFile::open(&files, bytes as usize)
                     .map_err(BenchError::while_("mapping a file for the heap"))?;
@@ -71,7 +92,7 @@ impl Place {
             }
             _ => (Space::new(Arc::new(Anonymous::new(bytes as usize)), self.domain()), None),
         };
-        Ok(Stand { space: Arc::new(space), store, files })
+        Ok(Stand { space: Arc::new(set_up(space)), store, files })
     }
 }
 

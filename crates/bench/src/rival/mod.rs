@@ -63,13 +63,13 @@ pub(crate) trait Allocator {
     fn replace(&mut self, slot: usize, bytes: usize) -> Result<(), Absent>;
 }
 
-/// mimalloc, with `slots` empty slots.
+/// mimalloc, with `slots` empty slots. If it `WRITES`, it fills what it allocates.
 ///
 /// # Errors
 /// This build has no rivals.
-pub(crate) fn mimalloc(slots: usize) -> Result<impl Allocator + use<>, Absent> {
+pub(crate) fn mimalloc<const WRITES: bool>(slots: usize) -> Result<impl Allocator + use<WRITES>, Absent> {
     #[cfg(feature = "rivals")]
-    return Ok::<_, Absent>(mimalloc::Mimalloc::new(slots));
+    return Ok::<_, Absent>(mimalloc::Mimalloc::<WRITES>::new(slots));
     #[cfg(not(feature = "rivals"))]
     missing::without::<missing::Missing>(slots)
 }

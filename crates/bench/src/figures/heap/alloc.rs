@@ -32,7 +32,7 @@ const UNIT: &str = "Mpairs/s";
 
 /// Sizes and number of the objects.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Load {
+pub(super) enum Load {
     /// 64 bytes.
     Line,
     /// 16 to 4,095 bytes, as many of each doubling.
@@ -49,6 +49,11 @@ impl Load {
         }
     }
 
+    /// Where it is measured. A file is synced at each step: a million objects would take hours.
+    fn places(self) -> Vec<Place> {
+        Place::ALL.into_iter().filter(|place| *place != Place::File || self != Self::Million).collect()
+    }
+
     /// What the ids of its figures have behind the rival.
     fn suffix(self) -> &'static str {
         match self {
@@ -61,19 +66,19 @@ impl Load {
 
 /// Slots and sizes, in an order that looks random: the same for all.
 #[derive(Clone)]
-struct Stream {
+pub(super) struct Stream {
     state: u64,
     slots: u64,
     load: Load,
 }
 
 impl Stream {
-    fn new(slots: usize, load: Load) -> Self {
+    pub(super) fn new(slots: usize, load: Load) -> Self {
         Self { state: 0x9E37_79B9_7F4A_7C15, slots: slots as u64, load }
     }
 
     #[inline]
-    fn next(&mut self) -> (usize, usize) {
+    pub(super) fn next(&mut self) -> (usize, usize) {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
@@ -91,9 +96,16 @@ impl Stream {
 }
 
 /// Our heap, with slots in DRAM as the rivals have them.
-struct Ours {
-    heap: Heap,
+pub(super) struct Ours {
+    pub(super) heap: Heap,
     slots: Vec<u64>,
+}
+
+impl Ours {
+    /// `slots` empty slots.
+    pub(super) fn new(heap: Heap, slots: usize) -> Self {
+        Self { heap, slots: vec![0; slots] }
+    }
 }
 
 impl Allocator for Ours {
@@ -174,16 +186,16 @@ fn id(load: Load, place: Place, rival: &str) -> String {
 
 /// Measures all figures of allocation.
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
-    let mut figures = run_load(bench, Load::Line, &Place::ALL)?;
-    for load in [Load::Mixed, Load::Million] {
-        figures.extend(run_load(bench, load, &Place::ALL[..1])?);
+    let mut figures = Vec::new();
+    for load in [Load::Line, Load::Mixed, Load::Million] {
+        figures.extend(run_load(bench, load)?);
     }
     Ok(figures)
 }
 
-fn run_load(bench: &mut Bench, load: Load, places: &[Place]) -> Result<Vec<Figure>, BenchError> {
+fn run_load(bench: &mut Bench, load: Load) -> Result<Vec<Figure>, BenchError> {
     let wanted = |place: &Place| RIVALS.iter().any(|(rival, ..)| bench.wants(&id(load, *place, rival)));
-    let places: Vec<Place> = places.iter().copied().filter(wanted).collect();
+    let places: Vec<Place> = load.places().into_iter().filter(wanted).collect();
     if places.is_empty() {
         return Ok(Vec::new());
     }
@@ -192,15 +204,17 @@ fn run_load(bench: &mut Bench, load: Load, places: &[Place]) -> Result<Vec<Figur
     let (mut stands, mut sides) = (Vec::new(), Vec::new());
     for place in &places {
         let stand = place.make(bench, &format!("alloc{}", load.suffix()))?;
-        let ours = Ours { heap: new_heap(&stand.space, bench)?, slots: vec![0; slots] };
+        let ours = Ours::new(new_heap(&stand.space, bench)?, slots);
         let pairs_at_once = if *place == Place::File { 1 } else { PAIRS_AT_ONCE };
         sides.push(Turn { pairs_at_once, ..turn.clone() }.side(OURS, ours)?);
         stands.push(stand);
     }
     let scratch = Scratch::new(Path::new(TMPFS))?;
     let pool = rival::pmdk_heap(&scratch.path().join("pool"), POOL_BYTES, slots);
-    let theirs =
-        [turn.join(&mut sides, MIMALLOC, rival::mimalloc(slots))?, turn.join(&mut sides, PMDK, pool)?];
+    let theirs = [
+        turn.join(&mut sides, MIMALLOC, rival::mimalloc::<false>(slots))?,
+        turn.join(&mut sides, PMDK, pool)?,
+    ];
     let pids: Vec<u32> = stands.iter().filter_map(Stand::keeper_pid).collect();
     let turns = bench.take_turns(bench.rounds, &pids, sides)?;
     stands.into_iter().try_for_each(|stand| stand.close(bench))?;

@@ -1,7 +1,8 @@
 //! How long a heap with ten million objects takes to open: its log is read, and its metadata is built anew.
 //!
-//! Opening only reads, so the persistence domain makes no difference: measured on the region, and on plain
-//! memory beside it. The region is whole in memory; how long it takes to restore is `restore`'s figure.
+//! Opening only reads, so the persistence domain makes no difference: measured on the region; on a transparent
+//! one and on plain memory beside it. The region is whole in memory; how long it takes to restore is
+//! `restore`'s figure.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,10 +20,11 @@ const OBJECT_BYTES: u64 = 64;
 /// The root of an object that is read as soon as it can be.
 const ROOT: &str = "first";
 
-/// Measures it in both places.
+/// Measures it in each place.
 pub(super) fn run(bench: &mut Bench) -> Result<Vec<Figure>, BenchError> {
     let mut figures = Vec::new();
-    for (place, reach) in [(Place::Region, Reach::AtMost(1.0)), (Place::Memory, Reach::Shown)] {
+    let shown = [Place::Transparent, Place::Memory].map(|place| (place, Reach::Shown));
+    for (place, reach) in [(Place::Region, Reach::AtMost(1.0))].into_iter().chain(shown) {
         let ids = ["heap.open", "heap.open.lazy"].map(|id| format!("{id}{}", place.suffix()));
         if ids.iter().any(|id| bench.wants(id)) {
             figures.extend(open_in(bench, place, &ids, &reach)?);
