@@ -86,15 +86,7 @@ impl Entries for Loose {
         if head.hash != hash || head.key as usize != key.len() {
             return Ok(false);
         }
-        let mut part = [0; 64];
-        for (index, wanted) in key.chunks(part.len()).enumerate() {
-            let found = &mut part[..wanted.len()];
-            view.bytes(at + HEAD_BYTES + (index * 64) as u64, found)?;
-            if found != wanted {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        view.holds(at + HEAD_BYTES, key)
     }
 
     fn bytes(key: &[u8], value: &[u8]) -> usize {

@@ -32,7 +32,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use wattkeep_heap::Heap;
-use wattkeep_persist::{Pod, Space, mutant};
+use wattkeep_persist::{Space, mutant};
 use wattkeep_tx::{Partner, Tx, this_thread};
 
 use crate::error::Error;
@@ -391,19 +391,19 @@ impl Committed<'_> {
 }
 
 impl View for Committed<'_> {
-    #[inline]
+    #[inline(always)]
     fn bytes(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         View::bytes(self.space(), at, into)
     }
 
     #[inline]
-    fn word(&self, at: u64) -> Result<u64, Error> {
-        View::word(self.space(), at)
+    fn holds(&self, at: u64, bytes: &[u8]) -> Result<bool, Error> {
+        View::holds(self.space(), at, bytes)
     }
 
     #[inline]
-    fn value<T: Pod>(&self, at: u64) -> Result<T, Error> {
-        View::value(self.space(), at)
+    fn word(&self, at: u64) -> Result<u64, Error> {
+        View::word(self.space(), at)
     }
 
     fn bound(&self) -> u64 {

@@ -44,7 +44,7 @@ impl<K: Pod, V: Pod> Entries for Fixed<K, V> {
 
     #[inline]
     fn is_at(view: &impl View, at: u64, _hash: u64, key: &K) -> Result<bool, Error> {
-        Ok(bytes_of(&view.value::<K>(at)?) == bytes_of(key))
+        view.holds(at, bytes_of(key))
     }
 
     fn bytes(_key: &K, _value: &V) -> usize {

@@ -16,11 +16,19 @@ pub trait View {
     /// Reads the bytes at `at`.
     fn bytes(&self, at: u64, into: &mut [u8]) -> Result<(), Error>;
 
+    /// Whether the bytes at `at` are `bytes`.
+    fn holds(&self, at: u64, bytes: &[u8]) -> Result<bool, Error>;
+
     /// Reads the word at `at`.
     fn word(&self, at: u64) -> Result<u64, Error>;
 
     /// Reads the value at `at`.
-    fn value<T: Pod>(&self, at: u64) -> Result<T, Error>;
+    #[inline(always)]
+    fn value<T: Pod>(&self, at: u64) -> Result<T, Error> {
+        let mut value = T::zeroed();
+        self.bytes(at, bytemuck::bytes_of_mut(&mut value))?;
+        Ok(value)
+    }
 
     /// Bytes that there are: whatever claims to be longer is damaged.
     fn bound(&self) -> u64;
@@ -35,19 +43,19 @@ pub trait View {
 }
 
 impl View for Tx<'_> {
-    #[inline]
+    #[inline(always)]
     fn bytes(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         Ok(self.read_bytes(at, into)?)
+    }
+
+    #[inline]
+    fn holds(&self, at: u64, bytes: &[u8]) -> Result<bool, Error> {
+        Ok(self.holds(at, bytes)?)
     }
 
     #[inline(always)]
     fn word(&self, at: u64) -> Result<u64, Error> {
         Ok(self.read(Ptr::<u64>::at(at))?)
-    }
-
-    #[inline(always)]
-    fn value<T: Pod>(&self, at: u64) -> Result<T, Error> {
-        Ok(self.read(Ptr::<T>::at(at))?)
     }
 
     #[inline]
@@ -62,19 +70,19 @@ impl View for Tx<'_> {
 }
 
 impl View for Space {
-    #[inline]
+    #[inline(always)]
     fn bytes(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         Ok(self.read_bytes(at as usize, into)?)
+    }
+
+    #[inline]
+    fn holds(&self, at: u64, bytes: &[u8]) -> Result<bool, Error> {
+        Ok(self.holds(at as usize, bytes)?)
     }
 
     #[inline(always)]
     fn word(&self, at: u64) -> Result<u64, Error> {
         Ok(self.load(at as usize)?)
-    }
-
-    #[inline(always)]
-    fn value<T: Pod>(&self, at: u64) -> Result<T, Error> {
-        Ok(self.read(at as usize)?)
     }
 
     #[inline]

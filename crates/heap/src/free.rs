@@ -37,19 +37,28 @@ pub(crate) fn blame(state: u32, at: u64) -> HeapError {
 }
 
 #[inline]
-fn claim(slot: &AtomicU32, from: u32, to: u32) -> bool {
-    slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+fn exchange(slot: &AtomicU32, from: u32, to: u32) -> Result<(), u32> {
+    slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
 }
 
-/// Holds the record at `position`, which the slot has just named.
+/// Claims the slot of a chunk that somebody has, or says what it is instead.
+#[inline(always)]
+pub(crate) fn claim(cache: &Cache, slot: &AtomicU32, from: u32, to: u32) -> Result<(), u32> {
+    if !cache.is_alone {
+        return exchange(slot, from, to);
+    }
+    let state = slot.load(Ordering::Acquire);
+    if state != from {
+        return Err(state);
+    }
+    slot.store(to, Ordering::Release);
+    Ok(())
+}
+
+/// Holds the record at `position`.
 #[inline(always)]
 fn hold(cache: &Cache, slot: &AtomicU32, position: Position) -> bool {
-    let held = position.0 | HELD;
-    if cache.is_alone {
-        slot.store(held, Ordering::Release);
-        return true;
-    }
-    claim(slot, position.0, held)
+    claim(cache, slot, position.0, position.0 | HELD).is_ok()
 }
 
 impl Core {
@@ -166,7 +175,9 @@ impl Core {
             let position = allocated(self.settled(place), at)?;
             let run = Position(run.load(Ordering::Acquire));
             let _stripes = self.log.stripes([position.segment(), run.segment()]);
-            if place.cells().run().load(Ordering::Acquire) != run.0 || !claim(slot, position.0, CACHED) {
+            if place.cells().run().load(Ordering::Acquire) != run.0
+                || exchange(slot, position.0, CACHED).is_err()
+            {
                 continue;
             }
             let excluded = match segment {
@@ -193,9 +204,7 @@ impl Core {
     /// Gives back a chunk that is not durable: a reservation, or capacity.
     pub(crate) fn release(&self, cache: &mut Cache, at: u64, from: u32) -> Result<(), HeapError> {
         let place = self.find(at)?;
-        if !claim(place.slot(), from, CACHED) {
-            return Err(blame(place.slot().load(Ordering::Acquire), at));
-        }
+        claim(cache, place.slot(), from, CACHED).map_err(|state| blame(state, at))?;
         self.recycle(cache, at, place)
     }
 

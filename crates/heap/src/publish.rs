@@ -14,7 +14,7 @@ use crate::chunks::{CACHED, POSITION_MIN, Place, RESERVED, SlotAt, UNRETIRED};
 use crate::classes::LARGE;
 use crate::core::Core;
 use crate::error::HeapError;
-use crate::free::{allocated, blame};
+use crate::free::{allocated, blame, claim};
 use crate::heap::Heap;
 use crate::layout::{LANE_BYTES, LANES_AT};
 use crate::log::{GROUP_ROOM, OpenSegment, Position};
@@ -187,7 +187,7 @@ impl Core {
         }
         state.group.clear();
         let group = &mut state.group;
-        self.gather(group, allocated, freed)
+        self.gather(cache, group, allocated, freed)
             .and_then(|()| self.make_room(cache, group))
             .inspect_err(|_| self.ungather(group))
     }
@@ -249,13 +249,17 @@ impl Core {
     }
 
     /// Claims every chunk of the group, or says which is not to be had.
-    fn gather(&self, group: &mut Group, allocated: &[u64], freed: &[u64]) -> Result<(), HeapError> {
+    fn gather(
+        &self,
+        cache: &Cache,
+        group: &mut Group,
+        allocated: &[u64],
+        freed: &[u64],
+    ) -> Result<(), HeapError> {
         for &at in allocated {
             let place = self.find(at)?;
-            let slot = place.slot();
-            let reserved = slot.compare_exchange(RESERVED, CACHED, Ordering::AcqRel, Ordering::Acquire);
             // After a restart the reservation is gone, and its chunk is free.
-            if let Err(state) = reserved
+            if let Err(state) = claim(cache, place.slot(), RESERVED, CACHED)
                 && !self.take_at(place, CACHED)
             {
                 return Err(blame(state, at));

@@ -17,6 +17,7 @@ pub mod lines; // the instructions behind it
 pub mod pointer; // an offset that knows its type
 pub mod refused; // why not
 pub mod space; // the door: read, write, flush, fence
+pub mod window; // stores that are announced together
 pub mod witness; // who watches, in tests
 pub mod words; // copies of bytes that others write
 
@@ -27,11 +28,12 @@ pub use domain::{Domain, DomainKind, Fence, LineFlush};
 pub use frames::{Frames, Misses};
 pub use pointer::Ptr;
 pub use refused::Refused;
-pub use space::{Claim, Space, Window};
+pub use space::{Claim, Space};
 /// How stores to a backing are announced.
 pub use wattkeep_announce::announcer;
 /// Planted bugs, and barriers on other threads, for the crates above that stand on this one alone.
 pub use wattkeep_sys::{barrier, mutant};
+pub use window::Window;
 pub use witness::Witness;
 
 /// Bytes of a cache line: the unit in which a store becomes durable.

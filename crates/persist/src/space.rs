@@ -15,23 +15,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 
 use bytemuck::Pod;
 use wattkeep_announce::announcer::Announcer;
-use wattkeep_announce::hazard::Hazard;
 
 use crate::backing::Backing;
 use crate::counters::{Counted, Counters};
 use crate::domain::Domain;
 use crate::refused::Refused;
+use crate::window::Window;
 use crate::witness::Witness;
 use crate::{LINE, PAGE, WORD, lines, words};
 
 /// A range of bytes that survive.
 pub struct Space {
-    start: *mut u8,
+    pub(crate) start: *mut u8,
     len: AtomicUsize,
     domain: Domain,
-    announces: bool,
+    pub(crate) announces: bool,
     /// Something watches or counts: looked at once a store.
-    watched: bool,
+    pub(crate) watched: bool,
     /// A store that was announced needs nothing else to be durable, and nobody watches.
     plain: bool,
     counts: bool,
@@ -56,16 +56,6 @@ impl Drop for Claim {
         self.0.backing.release();
         self.0.claimed.store(false, Ordering::Release);
     }
-}
-
-/// Announced stores to a range: it is pinned until this is dropped.
-#[must_use = "the announcement ends when this is dropped"]
-pub struct Window<'a> {
-    space: &'a Space,
-    at: usize,
-    len: usize,
-    /// Its drop ends the announcement, if it is this one's.
-    hazard: Option<Hazard<'a>>,
 }
 
 impl Space {
@@ -218,6 +208,20 @@ impl Space {
         Ok(())
     }
 
+    /// Whether the bytes at `at` are `bytes`.
+    ///
+    /// # Errors
+    /// They leave the space.
+    #[inline]
+    pub fn holds(&self, at: usize, bytes: &[u8]) -> Result<bool, Refused> {
+        self.check(at, bytes.len())?;
+        if self.watched {
+            self.show_load(at, bytes.len());
+        }
+        // SAFETY: 1: checked above.
+        Ok(unsafe { words::same(self.start.add(at), bytes) })
+    }
+
     /// Reads the word at `at`; what its writer stored before it is visible afterwards.
     ///
     /// # Errors
@@ -299,7 +303,7 @@ impl Space {
     }
 
     #[inline(never)]
-    fn end_write(&self, at: usize, len: usize) {
+    pub(crate) fn end_write(&self, at: usize, len: usize) {
         if len > 0 {
             self.backing.end_write(at, len);
         }
@@ -401,90 +405,12 @@ impl Space {
     }
 
     #[cold]
-    fn show_store(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn show_store(&self, at: usize, bytes: &[u8]) {
         if self.counts {
             self.counters.stored(bytes.len());
         }
         if let Some(witness) = &self.witness {
             witness.stored(at, bytes);
-        }
-    }
-}
-
-impl Window<'_> {
-    #[inline]
-    fn check_word(&self, at: usize) -> Result<(), Refused> {
-        if !at.is_multiple_of(WORD) {
-            return Err(Refused::Unaligned { at });
-        }
-        self.check(at, WORD)
-    }
-
-    #[inline]
-    fn check(&self, at: usize, len: usize) -> Result<(), Refused> {
-        if self.covers(at, len) {
-            return Ok(());
-        }
-        Err(Refused::Outside { at, len, space: self.at + self.len })
-    }
-
-    /// Whether `len` bytes at `at` are announced.
-    #[inline]
-    pub fn covers(&self, at: usize, len: usize) -> bool {
-        at >= self.at && at - self.at <= self.len && len <= self.len - (at - self.at)
-    }
-
-    /// Stores the word at offset `at` of the space, after everything that this thread stored before.
-    ///
-    /// # Errors
-    /// It leaves the window, or is no word's place.
-    #[inline]
-    pub fn store(&self, at: usize, word: u64) -> Result<(), Refused> {
-        self.check_word(at)?;
-        // SAFETY: 1: inside the window, which was checked; a word.
-        unsafe { words::store(self.space.start.add(at), word) };
-        if self.space.watched {
-            self.space.show_store(at, &word.to_ne_bytes());
-        }
-        Ok(())
-    }
-
-    /// Exchanges the word at offset `at` of the space if it is `now`; `Ok(Err(word))` says what it is.
-    ///
-    /// # Errors
-    /// It leaves the window, or is no word's place.
-    #[inline]
-    pub fn exchange(&self, at: usize, now: u64, next: u64) -> Result<Result<(), u64>, Refused> {
-        self.check_word(at)?;
-        // SAFETY: 1: inside the window, which was checked; a word.
-        let exchanged = unsafe { words::exchange(self.space.start.add(at), now, next) };
-        if self.space.watched && exchanged.is_ok() {
-            self.space.show_store(at, &next.to_ne_bytes());
-        }
-        Ok(exchanged)
-    }
-
-    /// Stores the bytes at offset `at` of the space.
-    ///
-    /// # Errors
-    /// They leave the window.
-    #[inline(always)]
-    pub fn write_bytes(&self, at: usize, bytes: &[u8]) -> Result<(), Refused> {
-        self.check(at, bytes.len())?;
-        // SAFETY: 1: inside the window, which was checked.
-        unsafe { words::copy_in(self.space.start.add(at), bytes) };
-        if self.space.watched {
-            self.space.show_store(at, bytes);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Window<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.space.announces && self.hazard.is_none() {
-            self.space.end_write(self.at, self.len);
         }
     }
 }
@@ -529,6 +455,12 @@ mod tests {
                     let mut read = vec![0; len];
                     space.read_bytes(at, &mut read).expect("inside");
                     assert_eq!(read, bytes, "{space:?}");
+                    assert_eq!(space.holds(at, &bytes), Ok(true), "{at} {len}");
+                    for byte in 0..len {
+                        read[byte] ^= 0x10;
+                        assert_eq!(space.holds(at, &read), Ok(false), "{at} {len} {byte}");
+                        read[byte] ^= 0x10;
+                    }
                 }
             }
         }

@@ -73,6 +73,34 @@ pub unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
     }
 }
 
+/// Whether the bytes at `at` are `bytes`. Compared as they are loaded: a copy that was stored by words, and is then
+/// loaded in larger pieces, is waited for.
+///
+/// # Safety
+/// 1, for `bytes.len()` bytes at `at`.
+#[inline]
+pub unsafe fn same(at: *const u8, bytes: &[u8]) -> bool {
+    let mut at = at.cast_mut();
+    let (words, last) =
+        if at.addr().is_multiple_of(WORD) { bytes.as_chunks::<WORD>() } else { (&[][..], bytes) };
+    let mut differ = 0;
+    for word in words {
+        // SAFETY: 1 by the caller: `at` moves over `bytes.len()` bytes; 2: aligned, as just seen.
+        unsafe {
+            differ |= AtomicU64::from_ptr(at.cast()).load(Ordering::Relaxed) ^ u64::from_ne_bytes(*word);
+            at = at.add(WORD);
+        }
+    }
+    for byte in last {
+        // SAFETY: 1, as above.
+        unsafe {
+            differ |= u64::from(AtomicU8::from_ptr(at).load(Ordering::Relaxed) ^ byte);
+            at = at.add(1);
+        }
+    }
+    differ == 0
+}
+
 /// Copies any bytes at `from` into `to`.
 ///
 /// # Safety

@@ -69,11 +69,10 @@ impl Manager {
         self.heap.replays_stores();
         let before = lane.used();
         let undecided = Undecided { lane: &mut lane, before };
-        let (slot, claimed) = self.write(undecided.lane, work)?;
+        let claimed = self.write(undecided.lane, work)?;
         mem::forget(undecided);
         self.log.decided(|| {
             work.before_apply();
-            lane.unfenced = Some((slot, before, this_thread()));
             self.apply(work, claimed)
         })
     }
@@ -113,7 +112,7 @@ impl Manager {
 
     /// Everything up to the durable slot. What the heap would refuse is refused here: behind the slot it is too
     /// late.
-    fn write(&self, lane: &mut Lane, work: &mut Work) -> Result<(Slot, Option<Claimed<'_>>), TxError> {
+    fn write(&self, lane: &mut Lane, work: &mut Work) -> Result<Option<Claimed<'_>>, TxError> {
         let space = &*self.space;
         let (before, tid) = (lane.used(), self.log.next_tid()?);
         lane.begin();
@@ -128,7 +127,7 @@ impl Manager {
             _ => Some(self.heap.claim(lane.number, tid, &work.scratch.allocated, &work.freed)?),
         };
         match self.decide(lane, work, &before, tid) {
-            Ok(slot) => Ok((slot, claimed)),
+            Ok(()) => Ok(claimed),
             Err(error) => {
                 self.unclaim(claimed);
                 Err(error)
@@ -137,7 +136,7 @@ impl Manager {
     }
 
     /// From the records to the durable slot.
-    fn decide(&self, lane: &mut Lane, work: &Work, before: &Bytes, tid: u64) -> Result<Slot, TxError> {
+    fn decide(&self, lane: &mut Lane, work: &Work, before: &Bytes, tid: u64) -> Result<(), TxError> {
         let space = &*self.space;
         let mut flags = match space.domain() {
             Domain::Battery | Domain::Eadr => ORDERED,
@@ -152,10 +151,11 @@ impl Manager {
         }
         let slot = lane.slot(tid, flags, before, (work.fresh.len(), work.freed.len()));
         self.log.decided(|| commit(space, lane, &slot, before))?;
+        lane.unfenced = Some((slot, *before, this_thread()));
         if late {
             work.versions.mark()?;
         }
-        Ok(slot)
+        Ok(())
     }
 
     /// The committed values go home, and the heap learns what is allocated.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use wattkeep_heap::Heap;
-use wattkeep_persist::{Pod, Ptr, WORD, bytemuck};
+use wattkeep_persist::{LINE, Pod, Ptr, WORD, bytemuck};
 
 use crate::error::TxError;
 use crate::lane::{PAGE, put};
@@ -71,9 +71,8 @@ impl<'a> Tx<'a> {
     /// It leaves the space.
     #[inline(always)]
     pub fn read<T: Pod>(&self, from: Ptr<T>) -> Result<T, TxError> {
-        // By its type: a load a word, where bytes would be copied in a loop.
-        let mut value = self.manager.space.read(from.offset() as usize)?;
-        self.overlay(from.offset(), bytemuck::bytes_of_mut(&mut value));
+        let mut value = T::zeroed();
+        self.read_bytes(from.offset(), bytemuck::bytes_of_mut(&mut value))?;
         Ok(value)
     }
 
@@ -90,11 +89,32 @@ impl<'a> Tx<'a> {
     ///
     /// # Errors
     /// They leave the space.
-    #[inline]
+    // Inlined with the length of a type, it is a load a word, and not a loop.
+    #[inline(always)]
     pub fn read_bytes(&self, at: u64, into: &mut [u8]) -> Result<(), TxError> {
         self.manager.space.read_bytes(at as usize, into)?;
         self.overlay(at, into);
         Ok(())
+    }
+
+    /// Whether the bytes at `at` are `bytes`, with this transaction's own stores.
+    ///
+    /// # Errors
+    /// They leave the space.
+    #[inline]
+    pub fn holds(&self, at: u64, bytes: &[u8]) -> Result<bool, TxError> {
+        if self.in_place() || self.work.borrow().lines.is_empty() {
+            return Ok(self.manager.space.holds(at as usize, bytes)?);
+        }
+        let mut read = [0; LINE];
+        for (index, piece) in bytes.chunks(LINE).enumerate() {
+            let read = &mut read[..piece.len()];
+            self.read_bytes(at.saturating_add((index * LINE) as u64), read)?;
+            if read != piece {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Puts its own stores, which are not in place yet, over what was read at `at`.

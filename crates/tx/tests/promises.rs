@@ -104,6 +104,28 @@ fn it_reads_its_own_stores_and_others_do_not_before_a_redo_commit() {
 }
 
 #[test]
+fn it_compares_with_its_own_stores_too() {
+    for mode in BOTH {
+        let ground = Ground::in_memory(&logging(mode));
+        let at = ground.word(0).offset() + 3;
+        let answer = ground.manager.run(|tx| -> Done {
+            let mut row: Vec<u8> = (0..150).collect();
+            assert!(!tx.holds(at, &row)?);
+            tx.write_bytes(at, &row)?;
+            assert!(tx.holds(at, &row)?, "{mode:?}");
+            for byte in [0, 60, 61, 149] {
+                row[byte] ^= 1;
+                assert!(!tx.holds(at, &row)?, "{mode:?} {byte}");
+                row[byte] ^= 1;
+            }
+            assert!(tx.holds(u64::MAX - 2, &row).is_err());
+            Ok(())
+        });
+        answer.expect("committed");
+    }
+}
+
+#[test]
 fn a_nested_one_is_part_of_the_outer_one() {
     for mode in BOTH {
         let ground = Ground::in_memory(&logging(mode));

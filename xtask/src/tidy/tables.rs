@@ -127,6 +127,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/persist/src/lines.rs",
         "crates/persist/src/pointer.rs",
         "crates/persist/src/space.rs",
+        "crates/persist/src/window.rs",
         "crates/persist/src/words.rs",
         "crates/preload/src/lib.rs",
         "crates/sim/src/page_table.rs",

@@ -28,7 +28,7 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{Pod, Zeroable, bytes_of_mut};
 use twox_hash::XxHash3_64;
 use wattkeep_persist::{LINE, Ptr};
 use wattkeep_tx::Tx;
@@ -246,8 +246,9 @@ impl<E: Entries> Table<E> {
         let mut at = bucket;
         let mark = mark_of(slot_of(hash, 0));
         let mut empty = None;
+        let mut line: Line = [0; SLOTS + 1];
         for _ in 0..CHAIN_MAX {
-            let line: Line = view.value(at)?;
+            view.bytes(at, bytes_of_mut(&mut line))?;
             for (index, slot) in line[..SLOTS].iter().enumerate() {
                 let place = at + index as u64 * WORD;
                 if *slot == 0 {
