@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use wattkeep_persist::Zeroed;
+
 use crate::classes::{ALL, CLASSES, LARGE};
 use crate::layout::{BLOCK, PAGE, SPACE_MAX};
 
@@ -54,7 +56,7 @@ const BLOCKS: u64 = if cfg!(miri) { 1 << 12 } else { SPACE_MAX / BLOCK };
 /// Cells of all blocks and runs.
 pub(crate) struct Chunks {
     /// For each block, its class plus one and where its cells lie; 0: not cut.
-    blocks: Box<[AtomicU64]>,
+    blocks: Zeroed<[AtomicU64; BLOCKS as usize]>,
     /// The first piece of the arena, found in one load: the only one, up to some million chunks.
     first: Piece,
     /// All pieces, but for the first.
@@ -72,7 +74,7 @@ struct Spare {
 }
 
 /// Memory for cells. Of a length that the compiler knows, so that no access looks it up.
-type Piece = Box<[AtomicU32; PIECE_WORDS as usize]>;
+type Piece = Zeroed<[AtomicU32; PIECE_WORDS as usize]>;
 
 /// Where a slot lies, whatever becomes of its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +101,8 @@ fn location_of(word: u64) -> u64 {
 impl Chunks {
     pub(crate) fn new() -> Self {
         Self {
-            blocks: bytemuck::zeroed_slice_box(BLOCKS as usize),
-            first: bytemuck::zeroed_box(),
+            blocks: Zeroed::new(),
+            first: Piece::new(),
             arena: Box::new([const { OnceLock::new() }; PIECES]),
             spare: Mutex::new(Spare { next: 0, by_class: [const { Vec::new() }; CLASSES + 1] }),
             last_block: AtomicU32::new(0),
@@ -240,7 +242,7 @@ impl Chunks {
         let location = spare.next;
         spare.next += words;
         if location >= PIECE_WORDS {
-            self.arena[(location / PIECE_WORDS) as usize].get_or_init(bytemuck::zeroed_box);
+            self.arena[(location / PIECE_WORDS) as usize].get_or_init(Piece::new);
         }
         location
     }

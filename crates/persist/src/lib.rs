@@ -20,6 +20,7 @@ pub mod space; // the door: read, write, flush, fence
 pub mod window; // stores that are announced together
 pub mod witness; // who watches, in tests
 pub mod words; // copies of bytes that others write
+pub mod zeroed; // tables in DRAM about them
 
 pub use backing::{Anonymous, Backing, MappedFile};
 pub use bytemuck::{self, Pod, Zeroable};
@@ -35,6 +36,7 @@ pub use wattkeep_announce::announcer;
 pub use wattkeep_sys::{barrier, mutant};
 pub use window::Window;
 pub use witness::Witness;
+pub use zeroed::Zeroed;
 
 /// Bytes of a cache line: the unit in which a store becomes durable.
 pub const LINE: usize = 64;

@@ -129,6 +129,7 @@ pub(crate) static TABLES: Tables = Tables {
         "crates/persist/src/space.rs",
         "crates/persist/src/window.rs",
         "crates/persist/src/words.rs",
+        "crates/persist/src/zeroed.rs",
         "crates/preload/src/lib.rs",
         "crates/sim/src/page_table.rs",
         "crates/sys/src/buffer.rs",

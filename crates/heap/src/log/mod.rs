@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytemuck::Zeroable;
-use wattkeep_persist::{LINE, Refused, Space, mutant};
+use wattkeep_persist::{LINE, Refused, Space, Zeroed, mutant};
 
 use crate::chunks::{Chunks, HELD};
 use crate::error::{HeapError, Quick};
@@ -78,10 +78,10 @@ impl Segment {
 /// The log of one heap.
 pub(crate) struct Log {
     pub(crate) space: Arc<Space>,
-    segments: Box<[Segment]>,
+    segments: Zeroed<[Segment; SEGMENTS_MAX]>,
     /// Of each segment, twice its page in the space, and the phase of its present pass. Apart from what changes
     /// often: every free looks here.
-    places: Box<[AtomicU32]>,
+    places: Zeroed<[AtomicU32; SEGMENTS_MAX]>,
     stripes: Box<[Mutex<()>]>,
     shelf: Mutex<Shelf>,
     /// Segments that have come to be worth compacting.
@@ -239,8 +239,8 @@ impl Log {
     pub(crate) fn new(space: Arc<Space>) -> Self {
         Self {
             space,
-            segments: bytemuck::zeroed_slice_box(SEGMENTS_MAX),
-            places: bytemuck::zeroed_slice_box(SEGMENTS_MAX),
+            segments: Zeroed::new(),
+            places: Zeroed::new(),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             shelf: Mutex::new(Shelf::default()),
             crossed: Mutex::default(),
