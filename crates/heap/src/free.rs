@@ -1,8 +1,9 @@
 //! Giving objects back: who may, and what is written about it.
 //!
 //! The slot of a chunk is claimed by an exchange, so of two threads that free the same object one is told. A thread
-//! that is alone at the heap (see [`crate::desk`]) claims it by a store. What others do without a call at a desk
-//! may end a claim of theirs, and never begins one: whoever claims a slot of an allocated chunk is at a desk.
+//! that is alone at the heap (see [`crate::desk`]) claims it by a store, where that is worth it. What others do
+//! without a call at a desk may end a claim of theirs, and never begins one: whoever claims a slot of an allocated
+//! chunk is at a desk.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

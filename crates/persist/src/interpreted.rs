@@ -10,7 +10,7 @@ use std::alloc::Layout;
 
 use rustix::io::{Errno, Result};
 
-/// Has what [`crate::Anonymous`] asks of a mapping.
+/// Has what [`crate::Anonymous`] and [`crate::Zeroed`] ask of a mapping.
 pub(crate) struct Private {
     start: *mut u8,
     layout: Layout,
@@ -49,7 +49,7 @@ impl Drop for Private {
     }
 }
 
-// SAFETY: 1: the bytes are touched by atomic copies only.
+// SAFETY: 1: it only owns the bytes; whoever has it says how they are touched.
 unsafe impl Send for Private {}
 // SAFETY: 1: as above.
 unsafe impl Sync for Private {}

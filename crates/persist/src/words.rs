@@ -80,9 +80,15 @@ pub unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
 /// 1, for `bytes.len()` bytes at `at`.
 #[inline]
 pub unsafe fn same(at: *const u8, bytes: &[u8]) -> bool {
+    let (words, []) = bytes.as_chunks::<WORD>() else {
+        // SAFETY: 1 by the caller.
+        return unsafe { same_any(at, bytes) };
+    };
+    if !at.addr().is_multiple_of(WORD) {
+        // SAFETY: 1 by the caller.
+        return unsafe { same_any(at, bytes) };
+    }
     let mut at = at.cast_mut();
-    let (words, last) =
-        if at.addr().is_multiple_of(WORD) { bytes.as_chunks::<WORD>() } else { (&[][..], bytes) };
     let mut differ = 0;
     for word in words {
         // SAFETY: 1 by the caller: `at` moves over `bytes.len()` bytes; 2: aligned, as just seen.
@@ -91,14 +97,25 @@ pub unsafe fn same(at: *const u8, bytes: &[u8]) -> bool {
             at = at.add(WORD);
         }
     }
-    for byte in last {
-        // SAFETY: 1, as above.
-        unsafe {
-            differ |= u64::from(AtomicU8::from_ptr(at).load(Ordering::Relaxed) ^ byte);
-            at = at.add(1);
-        }
-    }
     differ == 0
+}
+
+/// Whether any bytes at `at` are `bytes`.
+///
+/// # Safety
+/// 1, for `bytes.len()` bytes at `at`.
+#[inline(never)]
+unsafe fn same_any(mut at: *const u8, bytes: &[u8]) -> bool {
+    let mut copy = [0; LINE];
+    bytes.chunks(LINE).all(|piece| {
+        let copy = &mut copy[..piece.len()];
+        // SAFETY: 1 by the caller: `at` moves over `bytes.len()` bytes.
+        unsafe {
+            copy_out_any(at, copy);
+            at = at.add(piece.len());
+        }
+        copy == piece
+    })
 }
 
 /// Copies any bytes at `from` into `to`.

@@ -106,10 +106,11 @@ impl<'a> Tx<'a> {
         if self.in_place() || self.work.borrow().lines.is_empty() {
             return Ok(self.manager.space.holds(at as usize, bytes)?);
         }
+        self.manager.space.check(at as usize, bytes.len())?;
         let mut read = [0; LINE];
         for (index, piece) in bytes.chunks(LINE).enumerate() {
             let read = &mut read[..piece.len()];
-            self.read_bytes(at.saturating_add((index * LINE) as u64), read)?;
+            self.read_bytes(at + (index * LINE) as u64, read)?;
             if read != piece {
                 return Ok(false);
             }
