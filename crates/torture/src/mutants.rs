@@ -106,7 +106,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "torn-cut",
         bug: "a page of a checkpoint may be written before it is copied",
-        trials: &[("kill_keeper", 60)],
+        trials: &[("kill_keeper", 400)],
     },
     Mutant {
         name: "budget-plus-one",
