@@ -6,7 +6,7 @@
 //!
 //! Memory is warm when a turn begins. A hypervisor may take back what is free for seconds (free page reporting):
 //! where it does, the first touch of a page took 13 µs instead of 0.1 to 0.3, on any side, and whose turn found
-//! such pages was chance. It was up to half of an insert's time. The processor's own caches are cold then.
+//! such pages was chance. It was a third of an insert's time. The processor's own caches are cold then.
 
 use std::hint::black_box;
 
