@@ -1,12 +1,12 @@
 //! Power cuts on a twin of persistent memory behind a cache: whatever is left of the lines, the heap opens.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wattkeep_heap::{Heap, HeapError, Options};
-use wattkeep_persist::{Anonymous, Backing, Domain, DomainKind, Space, Witness};
+use wattkeep_persist::{Anonymous, Backing, Domain, DomainKind, Space};
 use wattkeep_sim::cache::Dimm;
+use wattkeep_sim::panics::Panics;
 use wattkeep_sim::random::{Random, seed_from_environment};
 
 const SPACE_BYTES: usize = 512 << 10;
@@ -154,25 +154,6 @@ fn a_heap_whose_making_was_cut_is_made_again() {
     }
 }
 
-/// Panics at a store.
-#[derive(Default)]
-struct Panics {
-    /// So many stores from now; 0: never.
-    at: AtomicUsize,
-}
-
-impl Witness for Panics {
-    fn stored(&self, _at: usize, _bytes: &[u8]) {
-        if self.at.load(Ordering::Relaxed) > 0 && self.at.fetch_sub(1, Ordering::Relaxed) == 1 {
-            resume_unwind(Box::new("a panic that was planned"));
-        }
-    }
-
-    fn flushed(&self, _line: usize) {}
-
-    fn fenced(&self) {}
-}
-
 /// A panic among the stores of a group left its lane in use. Its next transaction had a higher number, which is what
 /// says that a group counts: so the part that was there did.
 #[test]
@@ -185,7 +166,7 @@ fn a_group_that_a_panic_cut_short_never_counts_in_part() {
         let heap = Heap::create(Arc::new(space), &options).expect("room");
         let freed = heap.alloc(48).expect("room");
         let fresh = [(); 2].map(|()| heap.reserve(48).expect("room"));
-        panics.at.store(store, Ordering::Relaxed);
+        panics.plan(store);
         let published = catch_unwind(AssertUnwindSafe(|| heap.publish(0, 1, &fresh, &[freed])));
         assert!(published.is_err(), "it stores {store} words at least");
         let other = heap.reserve(48).expect("room");

@@ -12,6 +12,7 @@ pub mod rewind; // a disk that goes back to how it was
 pub mod store_model; // a store on that disk, beside what it promises
 
 pub mod cache; // a processor's cache before persistent memory
+pub mod panics; // a store that panics
 
 pub mod oracle; // what the store promises
 pub mod script; // a history as data

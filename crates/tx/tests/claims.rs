@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{BOTH, Ground, SPACE_BYTES, heap_options, logging, memory};
 use wattkeep_heap::{Heap, HeapError};
-use wattkeep_persist::{Anonymous, Domain, DomainKind, Ptr, Space, Witness};
+use wattkeep_persist::{Anonymous, Domain, DomainKind, Ptr, Space};
+use wattkeep_sim::panics::Panics;
 use wattkeep_tx::{Logging, Manager, Options, TxError};
 
 type Done = Result<(), TxError>;
@@ -148,25 +148,6 @@ fn a_transaction_that_frees_more_than_the_log_of_a_full_heap_has_room_for_is_ref
     }
 }
 
-/// Panics at a store.
-#[derive(Default)]
-struct Panics {
-    /// So many stores from now; 0: never.
-    at: AtomicUsize,
-}
-
-impl Witness for Panics {
-    fn stored(&self, _at: usize, _bytes: &[u8]) {
-        if self.at.load(Ordering::Relaxed) > 0 && self.at.fetch_sub(1, Ordering::Relaxed) == 1 {
-            resume_unwind(Box::new("a panic that was planned"));
-        }
-    }
-
-    fn flushed(&self, _line: usize) {}
-
-    fn fenced(&self) {}
-}
-
 /// A panic behind the point of no return let the manager go on: with redo, the transaction was rolled back in memory
 /// that its log would replay, and the next truncation forgot which objects it had allocated and freed.
 #[test]
@@ -181,7 +162,7 @@ fn a_commit_that_a_panic_cuts_short_is_there_as_a_whole_or_not_at_all() {
             let ground = Ground::make(&space, &logging(mode)).expect("made");
             let freed = ground.manager.heap().alloc(64).expect("room");
             let mut fresh = 0;
-            panics.at.store(store, Ordering::Relaxed);
+            panics.plan(store);
             let committed = catch_unwind(AssertUnwindSafe(|| {
                 ground.manager.run(|tx| {
                     fresh = tx.alloc_bytes(64)?.offset();
@@ -190,7 +171,7 @@ fn a_commit_that_a_panic_cuts_short_is_there_as_a_whole_or_not_at_all() {
                     tx.free(Ptr::<u8>::at(freed))
                 })
             }));
-            panics.at.store(0, Ordering::Relaxed);
+            panics.plan(0);
             // As long as the manager lets it.
             let goes_on = ground.manager.run(|tx| tx.write_word(ground.word(2), 1)).is_ok();
             // A cut then, or an orderly end, which empties the log.
