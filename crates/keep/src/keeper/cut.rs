@@ -22,7 +22,7 @@ use super::write::Copied;
 use crate::clock::Clock;
 use crate::control::block::{Freeze, PageRef};
 use crate::control::page_word::{PageWord, State, Word};
-use crate::limits::{BATCHES_IN_FLIGHT, CHECKPOINT_PAUSE, FREEZE_PATIENCE};
+use crate::limits::{BATCHES_IN_FLIGHT, CHECKPOINT_PATIENCE, CHECKPOINT_PAUSE, FREEZE_PATIENCE};
 use crate::protocol::SaveReport;
 use crate::types::Tracking;
 
@@ -44,8 +44,14 @@ pub(super) struct Checkpointing {
     copied: u32,
     /// It uses the room that is kept for a save: grants are frozen until its commit has won that back.
     on_reserve: bool,
-    /// Connections that wait for the report.
-    pub(super) askers: Vec<u64>,
+    /// Who waits for the report.
+    askers: Vec<Asker>,
+}
+
+/// A connection that asked for a checkpoint, and when it did.
+pub(super) struct Asker {
+    connection: u64,
+    since: Instant,
 }
 
 /// What a freeze found.
@@ -72,6 +78,7 @@ pub(super) struct Freezing {
 impl<D: Disk> Keeper<D> {
     /// Starts a checkpoint, or joins the one under way. True when it was started.
     pub fn begin_checkpoint(&mut self, asker: Option<u64>) -> bool {
+        let asker = asker.map(|connection| Asker { connection, since: self.now });
         if let Some(running) = &mut self.checkpoint {
             // Once the cut is made, what was stored since is not in it: that takes another one.
             let joins = running.pages.is_none();
@@ -98,10 +105,16 @@ impl<D: Disk> Keeper<D> {
         self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.pages.is_some())
     }
 
-    /// Gives the checkpoint under way up: returns who waits for it, or for the next one.
-    pub(super) fn take_askers(&mut self) -> Vec<u64> {
+    /// Drops the checkpoint under way: whoever waits for it, or for the next one, is told why.
+    pub(super) fn refuse_askers(&mut self, why: &str) {
         let running = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
-        running.into_iter().chain(std::mem::take(&mut self.late_askers)).collect()
+        self.answer(running, &Err(why.to_owned()));
+        let late = std::mem::take(&mut self.late_askers);
+        self.answer(late, &Err(why.to_owned()));
+    }
+
+    fn answer(&mut self, askers: Vec<Asker>, report: &Result<SaveReport, String>) {
+        self.counters.reports.extend(askers.into_iter().map(|asker| (asker.connection, report.clone())));
     }
 
     /// A writer waits for this page of the checkpoint.
@@ -115,7 +128,8 @@ impl<D: Disk> Keeper<D> {
         if self.checkpoint.is_none() {
             let interval = u128::from(self.options.checkpoint_interval_ms);
             let due = interval > 0 && (self.now - self.last_checkpoint).as_millis() >= interval;
-            return Ok((due || !self.late_askers.is_empty()) && self.begin_checkpoint(None));
+            let asked = !self.late_askers.is_empty() && self.now >= self.checkpoint_not_before;
+            return Ok((due || asked) && self.begin_checkpoint(None));
         }
         if self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.pages.is_none()) {
             if self.in_flight_batches > 0 {
@@ -155,18 +169,25 @@ impl<D: Disk> Keeper<D> {
         }
         self.control.set_freeze(Freeze::None);
         self.last_checkpoint = self.clock.now();
-        let Some(checkpoint) = &mut self.checkpoint else { return false };
         if given_up {
-            let askers = std::mem::take(&mut checkpoint.askers);
-            self.checkpoint = None;
-            self.checkpoint_not_before = self.last_checkpoint + CHECKPOINT_PAUSE;
-            self.counters.checkpoints_given_up += 1;
-            let why = "a thread holds pages announced or half granted: end its announcement, then try again";
-            self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(why.to_owned()))));
-        } else {
+            self.give_checkpoint_up();
+        } else if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.pages = Some(frozen.pages);
         }
         true
+    }
+
+    /// The thread that is in the way may be in the middle of a long store, or only wait for a core: whoever asked is
+    /// refused when many tries have met one.
+    fn give_checkpoint_up(&mut self) {
+        self.checkpoint_not_before = self.last_checkpoint + CHECKPOINT_PAUSE;
+        self.counters.checkpoints_given_up += 1;
+        let askers = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
+        let waits_on = |asker: &Asker| self.last_checkpoint - asker.since < CHECKPOINT_PATIENCE;
+        let (patient, refused): (Vec<_>, Vec<_>) = askers.into_iter().partition(waits_on);
+        self.late_askers.extend(patient);
+        let why = "a thread holds pages announced or half granted: end its announcement, then try again";
+        self.answer(refused, &Err(why.to_owned()));
     }
 
     /// Undoes the hold on a page of a checkpoint that is given up.
@@ -265,7 +286,7 @@ impl<D: Disk> Keeper<D> {
             epoch: commit.epoch.0,
             ..SaveReport::default()
         };
-        self.counters.reports.extend(checkpoint.askers.iter().map(|asker| (*asker, Ok(report.clone()))));
+        self.answer(checkpoint.askers, &Ok(report));
         Ok(())
     }
 

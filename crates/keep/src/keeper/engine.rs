@@ -13,7 +13,7 @@ use wattkeep_store::disk::{Disk, Wait};
 use wattkeep_store::{Event, Store, StoreError};
 
 use super::complain::complain;
-use super::cut::Checkpointing;
+use super::cut::{Asker, Checkpointing};
 use super::fill::Filling;
 use super::notices::ClientLine;
 use super::pages::KeptRegion;
@@ -98,10 +98,10 @@ pub struct Keeper<D: Disk> {
     pub(super) acknowledged: Sequence,
     pub(super) filling: Filling,
     pub(super) checkpoint: Option<Checkpointing>,
-    /// Connections that asked for a checkpoint when the cut of the one under way was made already.
-    pub(super) late_askers: Vec<u64>,
+    /// Who asked for a checkpoint when the cut of the one under way was made already, or of one that gave up.
+    pub(super) late_askers: Vec<Asker>,
     pub(super) last_checkpoint: Instant,
-    /// A checkpoint gave up: no other for the sake of room before this.
+    /// A checkpoint gave up: no other for the sake of room, or of who waits on, before this.
     pub(super) checkpoint_not_before: Instant,
     pub(super) counters: Counters,
     pub(super) phase: Phase,
@@ -252,8 +252,7 @@ impl<D: Disk> Keeper<D> {
             complain(&error.to_string());
             self.phase = Phase::Failed(error.to_string());
             self.control.set_freeze(Freeze::Closed);
-            let askers = self.take_askers();
-            self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(error.to_string()))));
+            self.refuse_askers(&error.to_string());
         }
     }
 

@@ -14,7 +14,7 @@ use super::notices::ClientLine;
 use crate::clock::{Clock, SimulatedClock};
 use crate::control::block::{Control, Event, Freeze, PageRef};
 use crate::control::page_word::State;
-use crate::limits::PAGE_SIZE;
+use crate::limits::{CHECKPOINT_PATIENCE, PAGE_SIZE};
 use crate::protocol::{Notice, RegionRequest, SessionOptions};
 use crate::types::{FaultMode, PolicyName, Tracking};
 
@@ -350,6 +350,37 @@ fn a_checkpoint_asked_for_after_a_cut_holds_what_was_stored_before_it_was_asked_
     let told: Vec<_> =
         rig.keeper.counters.reports.iter().map(|(asker, report)| (*asker, report.is_ok())).collect();
     assert_eq!((told, rig.keeper.counters.checkpoints), (vec![(1, true), (2, true)], 2));
+}
+
+/// The story: a thread was sent from its core amid a grant, for longer than a freeze waits. The program asked for a
+/// checkpoint, and was told that it should end its announcement. It had made none.
+#[test]
+fn a_checkpoint_asked_for_waits_for_a_thread_that_has_lost_its_core() {
+    let mut rig = Rig::new(1);
+    rig.store_to_all();
+    let busy = |rig: &Rig, from: State, to: State| rig.keeper.regions[0].word(3).advance(from, to);
+    let told =
+        |rig: &Rig| rig.keeper.counters.reports.iter().map(|(_, report)| report.is_ok()).collect::<Vec<_>>();
+    for comes_back in [true, false] {
+        rig.keeper.counters.reports.clear();
+        let (tries, asked) = (rig.keeper.counters.checkpoints_given_up, rig.keeper.clock.now());
+        rig.store_to(3);
+        busy(&rig, State::Dirty, State::Granting);
+        rig.keeper.begin_checkpoint(Some(1));
+        while rig.keeper.counters.checkpoints_given_up < tries + 3 {
+            rig.turn();
+            assert!(told(&rig).is_empty(), "it is too early to say anything");
+        }
+        if comes_back {
+            busy(&rig, State::Granting, State::Dirty);
+        }
+        while told(&rig).is_empty() {
+            rig.turn();
+        }
+        assert_eq!(told(&rig), [comes_back]);
+        assert!(comes_back || rig.keeper.clock.now() - asked >= CHECKPOINT_PATIENCE);
+        assert!(rig.keeper.late_askers.is_empty() && rig.keeper.checkpoint.is_none());
+    }
 }
 
 /// The story: the digest behind a save could not be written, and the keeper said that it had failed.

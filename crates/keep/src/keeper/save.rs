@@ -84,9 +84,7 @@ impl<D: Disk> Keeper<D> {
 
     fn write_everything(&mut self, kind: CommitKind, began: Instant) -> Result<SaveReport, KeeperError> {
         let report_pages = self.control.ledger.0.permits().held;
-        let askers = self.take_askers();
-        let overtaken = "a save or the end of the session overtook it: its commit holds the same image";
-        self.counters.reports.extend(askers.into_iter().map(|asker| (asker, Err(overtaken.to_owned()))));
+        self.refuse_askers("a save or the end of the session overtook it: its commit holds the same image");
         self.queue.clear();
         let mut saving = Saving { freezing: self.begin_freeze(Cut::Final), taken: 0, done: false };
         let freed = self.copy_everything(&mut saving)?;

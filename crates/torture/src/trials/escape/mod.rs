@@ -200,13 +200,18 @@ fn play(number: usize, mode: FaultMode, directory: &Path) -> Result<String, Stri
         .arg(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| e.to_string())?;
     let mut stdout = child.stdout.take().ok_or("no standard output")?;
+    let mut stderr = child.stderr.take().ok_or("no standard error")?;
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         let _ = stdout.read_to_string(&mut text);
+        if text.is_empty() {
+            // Why it did not come to its case.
+            let _ = stderr.read_to_string(&mut text);
+        }
         text.trim().to_owned()
     });
     let mut status = None;
