@@ -19,8 +19,8 @@ fn main() -> ExitCode {
         ["tidy"] => in_workspace(tidy::run),
         ["models"] => in_workspace(|root| models::run(root, "")),
         ["models", "planted"] => in_workspace(models::planted),
-        ["models", name] => in_workspace(|root| models::run(root, name)),
-        ["help" | "--help" | "-h"] => {
+        ["models", name] if !name.starts_with('-') => in_workspace(|root| models::run(root, name)),
+        ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }

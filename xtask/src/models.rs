@@ -27,6 +27,8 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("withdrawn-while-visited", "shuttle", "regions"),
     ("hazards-unseen", "shuttle", "keeping::a_store_that_a_hazard"),
     ("hazards-without-barrier", "loom", "hazard"),
+    ("bias-without-barrier", "loom", "biased"),
+    ("bias-looked-at-first", "shuttle", "biased"),
 ];
 
 /// What the models' last lines add up to.

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicU64 as Bits;
 use wattkeep_sys::barrier;
 use wattkeep_sys::mutant::planted;
 
-use crate::primitives::{AtomicU32, AtomicU64, Ordering};
+use crate::primitives::{AtomicU32, AtomicU64, Ordering, light_barrier};
 
 /// Threads of a process that can announce by a hazard pointer at once. Others pin.
 #[cfg(not(any(loom, shuttle)))]
@@ -84,15 +84,6 @@ impl Slot {
         light_barrier();
         Some(Hazard(self))
     }
-}
-
-/// The thread's half: the compiler alone is held. The processor is by the keeper's half.
-#[inline(always)]
-fn light_barrier() {
-    #[cfg(not(any(loom, shuttle)))]
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
-    #[cfg(any(loom, shuttle))]
-    crate::primitives::fence(Ordering::SeqCst);
 }
 
 /// The keeper's half. `Err`: no thread may have passed a barrier.

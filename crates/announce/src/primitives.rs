@@ -6,6 +6,7 @@
 #[cfg(not(any(loom, shuttle)))]
 mod chosen {
     pub use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+    pub use std::sync::{Mutex, MutexGuard};
     pub use std::thread::yield_now;
 
     pub use wattkeep_sys::futex;
@@ -14,6 +15,7 @@ mod chosen {
 #[cfg(loom)]
 mod chosen {
     pub use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+    pub use loom::sync::{Mutex, MutexGuard};
     pub use loom::thread::yield_now;
 
     /// Sleeping is modelled where every access is in one order: see the models for shuttle.
@@ -41,6 +43,7 @@ mod chosen {
 #[cfg(shuttle)]
 mod chosen {
     pub use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+    pub use shuttle::sync::{Mutex, MutexGuard};
     pub use shuttle::thread::yield_now;
 
     /// The kernel's sleeping, without its timeouts: a wake-up that is lost is a deadlock, which the
@@ -84,3 +87,13 @@ mod chosen {
 }
 
 pub use chosen::*;
+
+/// The cheap half of an agreement whose other side puts a barrier on all threads: the compiler alone is held. In
+/// a model, which knows no such barrier, it is a fence.
+#[inline(always)]
+pub(crate) fn light_barrier() {
+    #[cfg(not(any(loom, shuttle)))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(any(loom, shuttle))]
+    fence(Ordering::SeqCst);
+}

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use wattkeep_announce::biased::Revoker;
 use wattkeep_persist::{Claim, Space};
 
 use crate::cache::{Cache, Ready};
@@ -48,7 +49,7 @@ pub(crate) struct Core {
     /// The threads that came by.
     pub(crate) visitors: Mutex<Visitors>,
     /// One thread at a time empties those of the others.
-    pub(crate) claiming: Mutex<()>,
+    pub(crate) revoker: Revoker,
     /// Runs that the log knew at open, of chunks that it did not: of transactions that may yet publish them.
     pub(crate) vacant: Mutex<Vec<u32>>,
     pub(crate) replays: Replays,
@@ -81,7 +82,7 @@ impl Core {
             roots: Mutex::new(()),
             large_frees: Mutex::new(()),
             visitors: Mutex::default(),
-            claiming: Mutex::new(()),
+            revoker: Revoker::default(),
             vacant: Mutex::default(),
             replays: Replays::default(),
             claim: OnceLock::new(),

@@ -1,16 +1,7 @@
 //! Where a thread's cache lies: it uses it without a lock, and who finds no room empties it all the same.
 //!
-//! The dear half of the agreement is on the side that needs room. A thread says that it is in, and then looks
-//! whether its desk is open to it; between the two there is no fence. Whoever claims desks closes them, has the
-//! kernel put a fence there, on every thread, and only then looks who is in. So one of the two sees the other.
-//!
-//! ```text
-//! its thread   in = true; open to this heap?     no: in = false; wait at the door; give all back; open it
-//! the needy    closed; barrier; in?              yes: it is amid a call, look again
-//!                                                no: the cache is mine while I have the door
-//! ```
-//!
-//! A kernel that has no such barrier leaves the needy with what the others give back at their next calls.
+//! A desk is a lock that is biased to its thread (see [`wattkeep_announce::biased`]); the needy one revokes that. A
+//! kernel that has no barrier for it leaves the needy with what the others give back at their next calls.
 //!
 //! The same agreement tells the first thread at a heap when it is no longer the only one. Until a second one comes,
 //! nobody else can be freeing, so the first claims what it frees without an exchange: its cache says so. Whoever
@@ -19,7 +10,7 @@
 //! forked while the first thread was in waits for it in vain, as it would at a lock.
 //!
 //! ```text
-//! the first    in = true; open?  alone in the cache: load, store         no: at the door, not alone any more
+//! the first    in; open?  alone in the cache: load, store                no: at the door, not alone any more
 //! the second   closed; barrier; in?   yes: look again      no: at the door, not alone any more; go on
 //! ```
 //!
@@ -27,46 +18,33 @@
 //!
 //! 1. [`LAST`] points to [`NOBODYS`], or to a desk in [`DESKS`] of the same thread, which outlives what it says:
 //!    a desk is only dropped after `LAST` was changed.
-//! 2. A cache is touched by its thread, while it says that it is in, and saw behind that that the desk is open;
-//!    or by whoever has the door: its thread, which is not in, or another that found it still closed there, and
-//!    nobody in, behind a barrier on all threads behind the closing. Its thread alone opens it, at the door. One
-//!    thread at a time closes desks, from there to its last look: so what it finds closed was not opened behind
-//!    its barrier. A thread that is in is not let in again. So no two references to a cache live at once.
+//! 2. A desk's lock is its thread's, which finds it through [`LAST`] or [`DESKS`]. [`NOBODYS`] is closed for good:
+//!    whoever tries it touches nothing.
+//! 3. The locks of a heap's desks are revoked by its own revoker, with a barrier that the kernel puts on all threads
+//!    of the process.
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
+use wattkeep_announce::biased::{Biased, CLOSED, Entered};
 use wattkeep_persist::barrier;
 
 use crate::cache::Cache;
 use crate::core::Core;
 use crate::error::HeapError;
 
-/// No heap's instance.
-const CLOSED: u64 = 0;
-
-/// How often a needy thread looks whether another one has ended its call.
-const LOOKS_MAX: usize = 64;
-/// How long a second thread waits then before it looks again whether the first has.
+/// How long a second thread waits before it looks again whether the first has ended its call.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
 /// A thread's place at one heap.
 pub(crate) struct Desk {
     core: Weak<Core>,
-    /// Its thread is amid a call. Changed by it alone.
-    is_in: AtomicBool,
-    /// The instance of its heap; or [`CLOSED`]: its thread has to come to the door.
-    open_to: AtomicU64,
-    door: Mutex<()>,
-    cache: UnsafeCell<Cache>,
+    /// Open to the instance of its heap.
+    cache: Biased<Cache>,
 }
-
-// SAFETY: 2.
-unsafe impl Sync for Desk {}
 
 /// Whoever was never at a heap sits here.
 static NOBODYS: Desk = Desk::new(CLOSED, Weak::new(), false);
@@ -98,16 +76,6 @@ enum Company {
     Many,
 }
 
-/// A thread is in: until this is dropped, by a panic, too.
-struct Seat<'a>(&'a Desk);
-
-impl Drop for Seat<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0.is_in.store(false, Ordering::Release);
-    }
-}
-
 /// Calls `f` with this thread's cache of the heap.
 #[inline(always)]
 pub(crate) fn with<T, E: From<HeapError>>(
@@ -117,8 +85,7 @@ pub(crate) fn with<T, E: From<HeapError>>(
     // SAFETY: 1; nothing that is called while the seat lives drops the desk of an open heap.
     let desk = unsafe { &*LAST.get() };
     match desk.sit_down(core.instance) {
-        // SAFETY: 2: the seat says so.
-        Some(_seat) => f(unsafe { &mut *desk.cache.get() }),
+        Some(mut cache) => f(&mut cache),
         None => with_another(core, f),
     }
 }
@@ -133,9 +100,8 @@ fn with_another<T, E: From<HeapError>>(
     while come_to_desk(core)? {
         // SAFETY: 1, as above.
         let desk = unsafe { &*LAST.get() };
-        if let Some(_seat) = desk.sit_down(core.instance) {
-            // SAFETY: 2: the seat says so.
-            return f(unsafe { &mut *desk.cache.get() });
+        if let Some(mut cache) = desk.sit_down(core.instance) {
+            return f(&mut cache);
         }
     }
     // A thread that is ending has no desks any more: it gets a cache for this call.
@@ -158,66 +124,33 @@ fn come_to_desk(core: &Arc<Core>) -> Result<bool, HeapError> {
 
 impl Desk {
     const fn new(instance: u64, core: Weak<Core>, is_alone: bool) -> Self {
-        Self {
-            core,
-            is_in: AtomicBool::new(false),
-            open_to: AtomicU64::new(instance),
-            door: Mutex::new(()),
-            cache: UnsafeCell::new(Cache::new(is_alone)),
-        }
+        Self { core, cache: Biased::new(instance, Cache::new(is_alone)) }
     }
 
     /// For its thread, if the desk is open to it at this heap.
     #[inline(always)]
-    fn sit_down(&self, instance: u64) -> Option<Seat<'_>> {
-        if self.is_in.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.is_in.store(true, Ordering::Relaxed);
-        let seat = Seat(self);
-        compiler_fence(Ordering::SeqCst);
-        (self.open_to.load(Ordering::Relaxed) == instance).then_some(seat)
-    }
-
-    fn door(&self) -> MutexGuard<'_, ()> {
-        self.door.lock().expect("no panic while it is held")
+    fn sit_down(&self, instance: u64) -> Option<Entered<'_, Cache>> {
+        // SAFETY: 2.
+        unsafe { self.cache.enter(instance) }
     }
 
     /// For its thread: gives back what is there, if somebody wants it.
     fn open(&self, core: &Core) {
-        assert!(!self.is_in.load(Ordering::Relaxed), "a heap is not called from within itself");
-        let _door = self.door();
-        if self.open_to.swap(core.instance, Ordering::Relaxed) == CLOSED {
-            // SAFETY: 2: its thread, at the door, and not in.
-            let cache = unsafe { &mut *self.cache.get() };
+        let told = |cache: &mut Cache| {
             cache.is_alone = false;
             cache.give_up(core);
             core.lock_visitors().company = Company::Many;
-        }
+        };
+        // SAFETY: 2.
+        unsafe { self.cache.open(core.instance, told) };
     }
 
     /// For its thread, which will not come again.
     fn leave(&self) {
         let Some(core) = self.core.upgrade() else { return };
         core.lock_visitors().desks.retain(|desk| !std::ptr::eq(&**desk, self));
-        let _door = self.door();
-        // SAFETY: 2: its thread, at the door, and not in.
-        unsafe { &mut *self.cache.get() }.give_up(&core);
-    }
-
-    /// For another thread, behind its closing and a barrier: calls `f`, unless its own thread came by, which gave
-    /// all back and is not alone any more. `false` if that one is amid a call.
-    fn visit(&self, f: impl Fn(&mut Cache)) -> bool {
-        let _door = self.door();
-        if self.open_to.load(Ordering::Relaxed) != CLOSED {
-            return true;
-        }
-        if self.is_in.load(Ordering::Acquire) {
-            return false;
-        }
-        // SAFETY: 2: at the door, closed, and its thread not in.
-        f(unsafe { &mut *self.cache.get() });
-        true
+        // SAFETY: 2.
+        unsafe { self.cache.leave(|cache| cache.give_up(&core)) };
     }
 }
 
@@ -307,25 +240,12 @@ impl Core {
     /// were amid one call all the while.
     fn visit_desks<W>(
         &self,
-        mut left: Vec<Arc<Desk>>,
+        desks: Vec<Arc<Desk>>,
         barrier: impl Fn() -> Result<(), W>,
         f: impl Fn(&mut Cache),
     ) -> Result<Vec<Arc<Desk>>, W> {
-        // Else one could take the closing of another, whose barrier is yet to come, for its own.
-        let _one_at_a_time = self.claiming.lock().expect("no panic while it is held");
-        left.iter().for_each(|desk| desk.open_to.store(CLOSED, Ordering::Relaxed));
-        if left.is_empty() {
-            return Ok(left);
-        }
-        barrier()?;
-        for _ in 0..LOOKS_MAX {
-            left.retain(|desk| !desk.visit(&f));
-            if left.is_empty() {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        Ok(left)
+        // SAFETY: 3.
+        unsafe { self.revoker.revoke(desks, |desk| &desk.cache, barrier, f) }
     }
 }
 

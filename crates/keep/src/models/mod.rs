@@ -1,4 +1,5 @@
-//! Models of the protocols between client and keeper, walked by a model checker.
+//! Models of the protocols between client and keeper, and of those that `announce` has for the threads of a program,
+//! walked by a model checker.
 //!
 //! A model is a handful of threads that call the real code; the checker decides who runs at every
 //! access to an atomic. *loom* tries every order, with the reorderings that the processor and the
@@ -7,6 +8,7 @@
 
 mod arrival;
 mod bell;
+mod biased;
 #[cfg(shuttle)]
 mod cuts;
 mod harness;
