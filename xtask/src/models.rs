@@ -29,6 +29,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("hazards-without-barrier", "loom", "hazard"),
     ("bias-without-barrier", "loom", "biased"),
     ("bias-looked-at-first", "shuttle", "biased"),
+    ("bias-revoked-by-two", "loom", "biased"),
 ];
 
 /// What the models' last lines add up to.

@@ -21,14 +21,19 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
 
 use wattkeep_sys::mutant::planted;
 
 use crate::primitives::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, light_barrier, yield_now};
 
-/// No key: the lock is closed.
-pub const CLOSED: u64 = 0;
+/// What a lock is open to.
+pub type Key = NonZero<u64>;
+
+/// No key: the thread has to come to the door.
+const CLOSED: u64 = 0;
 
 /// How often a revoker looks whether a thread has ended its work.
 const LOOKS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
@@ -37,7 +42,7 @@ const LOOKS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
 pub struct Biased<T> {
     /// Its thread is in. Changed by it alone.
     is_in: AtomicU32,
-    /// The key that it is open to; or [`CLOSED`]: its thread has to come to the door.
+    /// A key, or [`CLOSED`].
     open_to: AtomicU64,
     door: Mutex<()>,
     content: UnsafeCell<T>,
@@ -46,13 +51,17 @@ pub struct Biased<T> {
 // SAFETY: 1: the content is handed from thread to thread, and never shared.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
-/// Its thread is in: until this is dropped, by a panic, too.
-pub struct Entered<'a, T>(&'a Biased<T>);
+/// Its thread is in: until this is dropped, by a panic, too. One that is forgotten keeps the lock.
+pub struct Entered<'a, T> {
+    lock: &'a Biased<T>,
+    /// It stays on its thread, and so does what it shows.
+    _here: PhantomData<*mut T>,
+}
 
 impl<T> Drop for Entered<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.is_in.store(0, Ordering::Release);
+        self.lock.is_in.store(0, Ordering::Release);
     }
 }
 
@@ -62,7 +71,7 @@ impl<T> Deref for Entered<'_, T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: 1: this says so, and is borrowed.
-        unsafe { &*self.0.content.get() }
+        unsafe { &*self.lock.content.get() }
     }
 }
 
@@ -70,76 +79,89 @@ impl<T> DerefMut for Entered<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: 1: this says so, and is borrowed alone.
-        unsafe { &mut *self.0.content.get() }
+        unsafe { &mut *self.lock.content.get() }
     }
 }
 
 impl<T> Biased<T> {
     /// A lock that is open to `key`.
-    #[cfg(not(any(loom, shuttle)))]
-    pub const fn new(key: u64, content: T) -> Self {
-        Self {
-            is_in: AtomicU32::new(0),
-            open_to: AtomicU64::new(key),
-            door: Mutex::new(()),
-            content: UnsafeCell::new(content),
-        }
+    pub fn new(key: Key, content: T) -> Self {
+        let (is_in, open_to) = (AtomicU32::new(0), AtomicU64::new(key.get()));
+        Self { is_in, open_to, door: Mutex::new(()), content: UnsafeCell::new(content) }
     }
 
-    /// The same with a checker's words, which no constant can hold.
-    #[cfg(any(loom, shuttle))]
-    pub fn new(key: u64, content: T) -> Self {
-        let (is_in, open_to) = (AtomicU32::new(0), AtomicU64::new(key));
+    /// A lock that no key opens, until its thread does.
+    #[cfg(not(any(loom, shuttle)))]
+    pub const fn closed(content: T) -> Self {
+        let (is_in, open_to) = (AtomicU32::new(0), AtomicU64::new(CLOSED));
         Self { is_in, open_to, door: Mutex::new(()), content: UnsafeCell::new(content) }
+    }
+
+    /// Says that its thread is in, which it was not.
+    #[inline(always)]
+    fn go_in(&self) -> Entered<'_, T> {
+        self.is_in.store(1, Ordering::Relaxed);
+        Entered { lock: self, _here: PhantomData }
     }
 
     /// For its thread: what is in it, if it is open to `key`, and the thread is not in already.
     ///
     /// # Safety
-    /// 1: only one thread ever enters, opens and leaves.
+    /// 1: only one thread ever calls this, [`Self::open`] and [`Self::leave`]. On a lock that nobody ever opens,
+    /// every thread may call this.
     #[inline(always)]
-    pub unsafe fn enter(&self, key: u64) -> Option<Entered<'_, T>> {
-        if self.is_in.load(Ordering::Relaxed) != 0 {
+    pub unsafe fn enter(&self, key: Key) -> Option<Entered<'_, T>> {
+        if self.is_entered() {
             return None;
         }
-        if planted("bias-looked-at-first") && self.open_to.load(Ordering::Relaxed) != key {
+        let is_open = || self.open_to.load(Ordering::Relaxed) == key.get();
+        let looked_at_first = planted("bias-looked-at-first");
+        if looked_at_first && !is_open() {
             return None;
         }
-        self.is_in.store(1, Ordering::Relaxed);
-        let entered = Entered(self);
+        let entered = self.go_in();
         light_barrier();
-        let is_open = self.open_to.load(Ordering::Relaxed) == key;
-        (is_open || planted("bias-looked-at-first")).then_some(entered)
+        (looked_at_first || is_open()).then_some(entered)
+    }
+
+    /// For its thread: whether it is in.
+    #[inline(always)]
+    pub fn is_entered(&self) -> bool {
+        self.is_in.load(Ordering::Relaxed) != 0
     }
 
     fn door(&self) -> MutexGuard<'_, ()> {
         self.door.lock().expect("no panic while it is held")
     }
 
-    /// For its thread, which is not in: opens it to `key`; `told` is called at the door, if it was closed.
+    /// For its thread: opens it to `key`; `told` is called at the door, if it was closed.
     ///
     /// # Panics
     /// The thread is in.
     ///
     /// # Safety
     /// 1: as [`Self::enter`].
-    pub unsafe fn open(&self, key: u64, told: impl FnOnce(&mut T)) {
-        assert!(self.is_in.load(Ordering::Relaxed) == 0, "what is in use is not called from within itself");
+    pub unsafe fn open(&self, key: Key, told: impl FnOnce(&mut T)) {
+        assert!(!self.is_entered(), "it is opened from outside");
         let _door = self.door();
-        if self.open_to.swap(key, Ordering::Relaxed) == CLOSED {
-            // SAFETY: 1: its thread, at the door, and not in.
-            told(unsafe { &mut *self.content.get() });
+        // Nobody enters from within `told`. Whoever revokes waits at the door.
+        let mut entered = self.go_in();
+        if self.open_to.swap(key.get(), Ordering::Relaxed) == CLOSED {
+            told(&mut entered);
         }
     }
 
-    /// For its thread, which is not in and will not come again: what is in it.
+    /// For its thread, which will not come again: what is in it.
+    ///
+    /// # Panics
+    /// The thread is in.
     ///
     /// # Safety
     /// 1: as [`Self::enter`].
     pub unsafe fn leave(&self, last: impl FnOnce(&mut T)) {
+        assert!(!self.is_entered(), "it is left from outside");
         let _door = self.door();
-        // SAFETY: 1: its thread, at the door, and not in.
-        last(unsafe { &mut *self.content.get() });
+        last(&mut self.go_in());
     }
 
     /// For a revoker, behind its closing and a barrier: calls `f`, unless its thread came by meanwhile. `false` if
@@ -158,8 +180,8 @@ impl<T> Biased<T> {
     }
 }
 
-/// Who may revoke: one at a time, of locks that have one of these in common. Else one could take the closing of
-/// another, whose barrier is yet to come, for its own.
+/// Who may revoke: one at a time. Else one could take the closing of another, whose barrier is yet to come, for its
+/// own.
 #[derive(Default)]
 pub struct Revoker(Mutex<()>);
 
@@ -171,8 +193,8 @@ impl Revoker {
     /// That of `barrier`; the locks are closed.
     ///
     /// # Safety
-    /// 1: no other `Revoker` closes these locks; `barrier` answers with success only when every thread that may
-    /// enter one has passed a fence since it was called.
+    /// 1: no other `Revoker` closes these locks; `lock` names the same one each time; and `barrier` answers with
+    /// success only when every thread that may enter one has passed a fence since it was called.
     pub unsafe fn revoke<T, L, W>(
         &self,
         mut left: Vec<L>,
@@ -180,7 +202,10 @@ impl Revoker {
         barrier: impl Fn() -> Result<(), W>,
         f: impl Fn(&mut T),
     ) -> Result<Vec<L>, W> {
-        let _one_at_a_time = self.0.lock().expect("no panic while it is held");
+        let one_at_a_time = self.0.lock().expect("no panic while it is held");
+        if planted("bias-revoked-by-two") {
+            drop(one_at_a_time);
+        }
         left.iter().for_each(|each| lock(each).open_to.store(CLOSED, Ordering::Relaxed));
         if left.is_empty() {
             return Ok(left);

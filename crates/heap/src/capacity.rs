@@ -4,6 +4,7 @@
 //! of it is ever told: a [`Capacity`] is no number, no `Ptr` and not `Pod`, and its bytes are read and written
 //! through the heap that gave it.
 
+use wattkeep_announce::biased::Key;
 use wattkeep_persist::Refused;
 
 use crate::chunks::CAPACITY;
@@ -58,7 +59,7 @@ pub struct Capacity {
     at: u64,
     bytes: u64,
     /// Which opening of which heap.
-    instance: u64,
+    instance: Key,
 }
 
 impl Capacity {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use wattkeep_announce::biased::Revoker;
+use wattkeep_announce::biased::{Key, Revoker};
 use wattkeep_persist::{Claim, Space};
 
 use crate::cache::{Cache, Ready};
@@ -32,7 +32,7 @@ pub(crate) struct Bin {
 /// One open heap.
 pub(crate) struct Core {
     /// Tells the openings of heaps of this process apart.
-    pub(crate) instance: u64,
+    pub(crate) instance: Key,
     pub(crate) space: Arc<Space>,
     pub(crate) id: u64,
     pub(crate) guard: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Core {
     claim: OnceLock<Claim>,
 }
 
-static INSTANCES: AtomicU64 = AtomicU64::new(1);
+static INSTANCES: AtomicU64 = AtomicU64::new(0);
 
 /// Made where it is needed only: an error is larger than what is found.
 #[cold]
@@ -68,7 +68,7 @@ fn foreign(at: u64) -> HeapError {
 impl Core {
     pub(crate) fn new(space: Arc<Space>, id: u64, guard: bool, log_area_bytes: u64) -> Self {
         Self {
-            instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
+            instance: Key::MIN.saturating_add(INSTANCES.fetch_add(1, Ordering::Relaxed)),
             log: Log::new(space.clone()),
             space,
             id,

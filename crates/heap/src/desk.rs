@@ -18,8 +18,8 @@
 //!
 //! 1. [`LAST`] points to [`NOBODYS`], or to a desk in [`DESKS`] of the same thread, which outlives what it says:
 //!    a desk is only dropped after `LAST` was changed.
-//! 2. A desk's lock is its thread's, which finds it through [`LAST`] or [`DESKS`]. [`NOBODYS`] is closed for good:
-//!    whoever tries it touches nothing.
+//! 2. A desk's lock is its thread's, which finds it through [`LAST`] or [`DESKS`]. That of [`NOBODYS`] is never
+//!    opened.
 //! 3. The locks of a heap's desks are revoked by its own revoker, with a barrier that the kernel puts on all threads
 //!    of the process.
 #![allow(unsafe_code)]
@@ -29,7 +29,7 @@ use std::fmt::Display;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
-use wattkeep_announce::biased::{Biased, CLOSED, Entered};
+use wattkeep_announce::biased::{Biased, Entered, Key};
 use wattkeep_persist::barrier;
 
 use crate::cache::Cache;
@@ -47,7 +47,7 @@ pub(crate) struct Desk {
 }
 
 /// Whoever was never at a heap sits here.
-static NOBODYS: Desk = Desk::new(CLOSED, Weak::new(), false);
+static NOBODYS: Desk = Desk { core: Weak::new(), cache: Biased::closed(Cache::new(false)) };
 
 thread_local! {
     /// The desk used last.
@@ -123,13 +123,14 @@ fn come_to_desk(core: &Arc<Core>) -> Result<bool, HeapError> {
 }
 
 impl Desk {
-    const fn new(instance: u64, core: Weak<Core>, is_alone: bool) -> Self {
-        Self { core, cache: Biased::new(instance, Cache::new(is_alone)) }
+    fn new(core: &Arc<Core>, is_alone: bool) -> Self {
+        let cache = Biased::new(core.instance, Cache::new(is_alone));
+        Self { core: Arc::downgrade(core), cache }
     }
 
     /// For its thread, if the desk is open to it at this heap.
     #[inline(always)]
-    fn sit_down(&self, instance: u64) -> Option<Entered<'_, Cache>> {
+    fn sit_down(&self, instance: Key) -> Option<Entered<'_, Cache>> {
         // SAFETY: 2.
         unsafe { self.cache.enter(instance) }
     }
@@ -141,6 +142,7 @@ impl Desk {
             cache.give_up(core);
             core.lock_visitors().company = Company::Many;
         };
+        assert!(!self.cache.is_entered(), "a heap is not called from within itself");
         // SAFETY: 2.
         unsafe { self.cache.open(core.instance, told) };
     }
@@ -187,7 +189,7 @@ impl Core {
         self: &Arc<Self>,
         barrier: impl Fn() -> Result<(), W>,
     ) -> Result<Arc<Desk>, HeapError> {
-        let make = |is_alone| Arc::new(Desk::new(self.instance, Arc::downgrade(self), is_alone));
+        let make = |is_alone| Arc::new(Desk::new(self, is_alone));
         let mut visitors = self.lock_visitors();
         if matches!(visitors.company, Company::Nobody) && barrier().is_ok() {
             let desk = make(true);

@@ -51,13 +51,17 @@ pub const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a client is asked to protect offered victims (mprotect). One notice takes some 30 µs.
 pub const CLIENT_PAUSE: Duration = Duration::from_micros(200);
 
-/// How long the keeper waits, after a checkpoint that gave up, before it tries again: the thread that was in
-/// the way holds an announcement, and every try freezes the others for a while.
+/// How long the keeper waits, after a checkpoint that gave up, before it asks for room again: the thread
+/// that was in the way holds an announcement, and every try freezes the others for a while.
 pub const CHECKPOINT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a checkpoint that somebody asked for is tried again. A thread that was sent from its core amid a
-/// grant comes back after tens of milliseconds, even on a busy machine; one that does not is stopped, or waits.
-pub const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long it waits at least before it tries again for whoever asked.
+pub const CHECKPOINT_PAUSE_MIN: Duration = Duration::from_millis(10);
+
+/// How long, from the first try that gave up, a checkpoint that somebody asked for is tried again. A thread that
+/// was sent from its core amid a grant comes back after tens of milliseconds, even on a busy machine; one that does
+/// not is stopped, or waits.
+pub const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Longest sleep of the keeper: the time by which pressure, timers and idle clients are looked at.
 pub const KEEPER_NAP: Duration = Duration::from_millis(5);

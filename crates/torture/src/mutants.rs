@@ -49,6 +49,11 @@ const MUTANTS: &[Mutant] = &[
         trials: &[("histories", 400), ("crash", 6_000)],
     },
     Mutant {
+        name: "checkpoint-answered-with-older",
+        bug: "whoever asks behind a checkpoint's cut is told of its commit",
+        trials: &[("histories", 400)],
+    },
+    Mutant {
         name: "resume-still-complete",
         bug: "writers go on after a save, and the store still says that it holds everything",
         trials: &[("histories", 400), ("crash", 6_000)],

@@ -261,7 +261,7 @@ fn an_announced_page_stays_usable_beside_checkpoints() {
         for (region, dirty) in regions.iter().flat_map(|region| [(region, false), (region, true)]) {
             (0..2 * u64::from(dirty)).for_each(|value| put_announced(region, 0, 1, value));
             let _held = region.will_write(0, PAGE).expect("an announcement");
-            for round in 0..5 {
+            for round in 0..2 {
                 // With a page announced, a checkpoint may give up, but says so.
                 if let Err(e) = store.checkpoint() {
                     assert!(e.to_string().contains("try again"), "{mode}: {e}");
@@ -275,6 +275,29 @@ fn an_announced_page_stays_usable_beside_checkpoints() {
     }
 }
 
+/// The story: a checkpoint that another program asked for was to be tried again when the session ended. Its refusal
+/// was never sent: that program took the keeper for one that had died.
+#[test]
+fn whoever_waits_for_a_checkpoint_hears_of_the_end_of_the_session() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = options().budget("30").open(directory.path()).expect("opens");
+    let [transparent, explicit] = regions(&store);
+    put_announced(&explicit, 0, 1, 7);
+    let held = explicit.will_write(0, PAGE).expect("an announcement");
+    let path = directory.path().to_owned();
+    let asker = std::thread::spawn(move || common::try_to_ask_keeper(&path, &Request::Checkpoint));
+    // The pauses between tries grow: the session ends in one of them.
+    let tries = || store.status().expect("a keeper").checkpoints_given_up;
+    assert!(within(Duration::from_secs(5), || tries() >= 4), "{} tries", tries());
+    drop(held);
+    drop((transparent, explicit));
+    store.close().expect("a close");
+    match asker.join().expect("no panic") {
+        Err(why) => assert!(why.contains("the end of the session"), "{why}"),
+        Ok(answer) => assert!(matches!(answer, Reply::Saved(_)), "{answer:?}"),
+    }
+}
+
 /// What `will_write` promises to system calls: the announced range can be read into, whatever the
 /// keeper does meanwhile.
 #[test]
@@ -284,7 +307,7 @@ fn a_system_call_into_an_announced_range_works_beside_checkpoints() {
         let store = options().fault_mode(mode).budget("30").open(directory.path()).expect("opens");
         let regions = regions(&store);
         let _held = regions[0].will_write(0, 4 * PAGE).expect("an announcement");
-        for _ in 0..5 {
+        for _ in 0..2 {
             let _ = store.checkpoint();
             let read = common::read_zeros_into(regions[0].as_ptr() as usize, 4 * PAGE);
             assert_eq!(read.expect("no EFAULT"), 4 * PAGE, "{mode}");

@@ -9,6 +9,9 @@
 //! such pages was chance. It was a third of an insert's time. The processor's own caches are cold then.
 
 use std::hint::black_box;
+use std::sync::Arc;
+
+use wattkeep_persist::{Anonymous, Domain, PAGE, Space};
 
 use super::process::Processors;
 use super::{Bench, BenchError};
@@ -29,9 +32,13 @@ pub(super) struct Measured {
 /// Memory that is warm when a turn begins: more than most turns touch for the first time.
 const WARM_BYTES: usize = 64 << 20;
 
-/// Touches free memory: the kernel gives out first what was freed last.
+/// Touches free memory: the kernel gives out first what was freed last. It keeps single pages and large pieces in
+/// lists of their own, so both are touched.
 fn warm_memory() {
     drop(black_box(vec![1u8; WARM_BYTES]));
+    let pieces = Space::new(Arc::new(Anonymous::new(WARM_BYTES)), Domain::Battery);
+    pieces.expect(0, WARM_BYTES);
+    (0..WARM_BYTES).step_by(PAGE).for_each(|page| pieces.store(page, 1).expect("its own memory"));
 }
 
 /// One of those who take turns: given the number of the round, it measures `N` things.

@@ -22,7 +22,9 @@ use super::write::Copied;
 use crate::clock::Clock;
 use crate::control::block::{Freeze, PageRef};
 use crate::control::page_word::{PageWord, State, Word};
-use crate::limits::{BATCHES_IN_FLIGHT, CHECKPOINT_PATIENCE, CHECKPOINT_PAUSE, FREEZE_PATIENCE};
+use crate::limits::{
+    BATCHES_IN_FLIGHT, CHECKPOINT_PATIENCE, CHECKPOINT_PAUSE, CHECKPOINT_PAUSE_MIN, FREEZE_PATIENCE,
+};
 use crate::protocol::SaveReport;
 use crate::types::Tracking;
 
@@ -35,7 +37,6 @@ const DENSE: usize = 16;
 
 /// A checkpoint under way.
 pub(super) struct Checkpointing {
-    began: Instant,
     /// Pages to copy before the commit; `None` until writeback has drained and the cut was made.
     pages: Option<Vec<PageRef>>,
     next: usize,
@@ -48,10 +49,12 @@ pub(super) struct Checkpointing {
     askers: Vec<Asker>,
 }
 
-/// A connection that asked for a checkpoint, and when it did.
+/// A connection that asked for a checkpoint.
 pub(super) struct Asker {
     connection: u64,
-    since: Instant,
+    asked: Instant,
+    /// When a try for it gave up first.
+    met: Option<Instant>,
 }
 
 /// What a freeze found.
@@ -78,17 +81,16 @@ pub(super) struct Freezing {
 impl<D: Disk> Keeper<D> {
     /// Starts a checkpoint, or joins the one under way. True when it was started.
     pub fn begin_checkpoint(&mut self, asker: Option<u64>) -> bool {
-        let asker = asker.map(|connection| Asker { connection, since: self.now });
+        let asker = asker.map(|connection| Asker { connection, asked: self.clock.now(), met: None });
         if let Some(running) = &mut self.checkpoint {
             // Once the cut is made, what was stored since is not in it: that takes another one.
-            let joins = running.pages.is_none();
+            let joins = running.pages.is_none() || planted("checkpoint-answered-with-older");
             let askers = if joins { &mut running.askers } else { &mut self.late_askers };
             askers.extend(asker);
             return false;
         }
         let askers = asker.into_iter().chain(std::mem::take(&mut self.late_askers)).collect();
         self.checkpoint = Some(Checkpointing {
-            began: self.now,
             pages: None,
             next: 0,
             looks_for_room: 0,
@@ -108,13 +110,13 @@ impl<D: Disk> Keeper<D> {
     /// Drops the checkpoint under way: whoever waits for it, or for the next one, is told why.
     pub(super) fn refuse_askers(&mut self, why: &str) {
         let running = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
-        self.answer(running, &Err(why.to_owned()));
         let late = std::mem::take(&mut self.late_askers);
-        self.answer(late, &Err(why.to_owned()));
+        self.refuse(running.into_iter().chain(late), why);
     }
 
-    fn answer(&mut self, askers: Vec<Asker>, report: &Result<SaveReport, String>) {
-        self.counters.reports.extend(askers.into_iter().map(|asker| (asker.connection, report.clone())));
+    fn refuse(&mut self, askers: impl IntoIterator<Item = Asker>, why: &str) {
+        let refused = askers.into_iter().map(|asker| (asker.connection, Err(why.to_owned())));
+        self.counters.reports.extend(refused);
     }
 
     /// A writer waits for this page of the checkpoint.
@@ -128,7 +130,7 @@ impl<D: Disk> Keeper<D> {
         if self.checkpoint.is_none() {
             let interval = u128::from(self.options.checkpoint_interval_ms);
             let due = interval > 0 && (self.now - self.last_checkpoint).as_millis() >= interval;
-            let asked = !self.late_askers.is_empty() && self.now >= self.checkpoint_not_before;
+            let asked = !self.late_askers.is_empty() && self.now >= self.try_again_at;
             return Ok((due || asked) && self.begin_checkpoint(None));
         }
         if self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.pages.is_none()) {
@@ -178,16 +180,19 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// The thread that is in the way may be in the middle of a long store, or only wait for a core: whoever asked is
-    /// refused when many tries have met one.
+    /// refused when several tries have met one. Each pause is as long as all before it together.
     fn give_checkpoint_up(&mut self) {
-        self.checkpoint_not_before = self.last_checkpoint + CHECKPOINT_PAUSE;
+        let now = self.last_checkpoint;
+        self.checkpoint_not_before = now + CHECKPOINT_PAUSE;
         self.counters.checkpoints_given_up += 1;
-        let askers = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
-        let waits_on = |asker: &Asker| self.last_checkpoint - asker.since < CHECKPOINT_PATIENCE;
-        let (patient, refused): (Vec<_>, Vec<_>) = askers.into_iter().partition(waits_on);
-        self.late_askers.extend(patient);
+        let mut askers = self.checkpoint.take().map(|checkpoint| checkpoint.askers).unwrap_or_default();
+        let tried = |asker: &mut Asker| now - *asker.met.get_or_insert(now);
+        let longest = askers.iter_mut().map(tried).max().unwrap_or_default();
+        self.try_again_at = now + longest.max(CHECKPOINT_PAUSE_MIN);
+        let refused = askers.extract_if(.., |asker| tried(asker) >= CHECKPOINT_PATIENCE).collect::<Vec<_>>();
+        self.late_askers.append(&mut askers);
         let why = "a thread holds pages announced or half granted: end its announcement, then try again";
-        self.answer(refused, &Err(why.to_owned()));
+        self.refuse(refused, why);
     }
 
     /// Undoes the hold on a page of a checkpoint that is given up.
@@ -279,14 +284,12 @@ impl<D: Disk> Keeper<D> {
             self.checkpoint_not_before = self.clock.now() + CHECKPOINT_PAUSE;
         }
         self.counters.checkpoints += 1;
-        let report = SaveReport {
-            pages: checkpoint.copied,
-            total_ms: self.ms_since(checkpoint.began),
-            commit_ms: self.ms_since(committing),
-            epoch: commit.epoch.0,
-            ..SaveReport::default()
-        };
-        self.answer(checkpoint.askers, &Ok(report));
+        let (pages, commit_ms, epoch) = (checkpoint.copied, self.ms_since(committing), commit.epoch.0);
+        for Asker { connection, asked, .. } in checkpoint.askers {
+            let total_ms = self.ms_since(asked);
+            let report = SaveReport { pages, total_ms, commit_ms, epoch, ..SaveReport::default() };
+            self.counters.reports.push((connection, Ok(report)));
+        }
         Ok(())
     }
 

@@ -101,8 +101,10 @@ pub struct Keeper<D: Disk> {
     /// Who asked for a checkpoint when the cut of the one under way was made already, or of one that gave up.
     pub(super) late_askers: Vec<Asker>,
     pub(super) last_checkpoint: Instant,
-    /// A checkpoint gave up: no other for the sake of room, or of who waits on, before this.
+    /// A checkpoint gave up, or won back little room: no other for the sake of room before this.
     pub(super) checkpoint_not_before: Instant,
+    /// A checkpoint gave up: no other for those who asked for it before this.
+    pub(super) try_again_at: Instant,
     pub(super) counters: Counters,
     pub(super) phase: Phase,
     /// A save was reported; the digest of its index is still to be written.
@@ -151,6 +153,7 @@ impl<D: Disk> Keeper<D> {
             late_askers: Vec::new(),
             last_checkpoint: now,
             checkpoint_not_before: now,
+            try_again_at: now,
             counters: Counters::default(),
             phase: Phase::Running,
             digest_due: false,

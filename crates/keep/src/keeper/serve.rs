@@ -166,13 +166,15 @@ impl Server {
                     Ok(false) => std::hint::spin_loop(),
                     Err(e) => self.keeper.fail(&e),
                 }
-                self.send_reports(client);
             }
+            self.send_reports(client);
             let now = self.keeper.now();
             let sleepy = self.keeper.failure().is_some() || now - worked >= RESTLESS;
             if sleepy || now - looked >= SOCKETS_EVERY {
                 looked = now;
                 if self.look_at_sockets(client, sleepy) == Next::End {
+                    // The end of the session is an answer, too.
+                    self.send_reports(client);
                     return;
                 }
             }
@@ -404,9 +406,5 @@ impl<D: Disk> Keeper<D> {
     /// A turn, unless the keeper failed.
     fn turn_if_running(&mut self) -> Result<bool, KeeperError> {
         if self.failure().is_some() { Ok(false) } else { self.turn() }
-    }
-
-    fn take_reports(&mut self) -> Vec<super::status::Report> {
-        std::mem::take(&mut self.counters.reports)
     }
 }

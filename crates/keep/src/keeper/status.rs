@@ -8,7 +8,7 @@ use crate::limits::PAGE_SIZE;
 use crate::protocol::{RegionStatus, SaveReport, Status};
 
 /// The end of a checkpoint, for the connection that asked.
-pub(super) type Report = (u64, Result<SaveReport, String>);
+pub type Report = (u64, Result<SaveReport, String>);
 
 /// The keeper's own counters.
 #[derive(Default)]
@@ -30,6 +30,11 @@ pub(super) struct Counters {
 }
 
 impl<D: Disk> Keeper<D> {
+    /// How checkpoints ended since the last call, for the connections that asked for them.
+    pub fn take_reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.counters.reports)
+    }
+
     /// Pages that became dirty since the session began.
     pub(super) fn dirtied(&self) -> u64 {
         self.control.counters.granted_pages.load(Ordering::Relaxed)

@@ -9,12 +9,12 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use wattkeep_announce::biased::{Biased, Revoker};
+use wattkeep_announce::biased::{Biased, Key, Revoker};
 
 use super::harness::{explore, thread};
 use crate::control::primitives::{AtomicU32, Ordering, fence};
 
-const KEY: u64 = 1;
+const KEY: Key = Key::MIN;
 
 /// What lies in the lock. Only the lock orders what is done to it: who comes too early reads what is old.
 struct Content {
@@ -60,46 +60,76 @@ fn within(lock: &Biased<Content>, f: impl Fn(&Content), told: impl Fn(&Content))
 }
 
 /// Revokes the lock; true if its thread was not in all the while.
-fn revoke(lock: &Biased<Content>, f: impl Fn(&Content)) -> bool {
+fn revoke(revoker: &Revoker, lock: &Biased<Content>, f: impl Fn(&Content)) -> bool {
     // The barrier that the kernel puts on the thread stands in the model as a fence of the thread's own.
     let barrier = || {
         fence(Ordering::SeqCst);
         Ok::<_, Infallible>(())
     };
-    // SAFETY: 2: the model's one revoker, and its barrier.
-    let Ok(left) =
-        unsafe { Revoker::default().revoke(vec![lock], |lock| *lock, barrier, |content| f(content)) };
+    // SAFETY: 2: the lock's revoker, and its barrier.
+    let Ok(left) = unsafe { revoker.revoke(vec![lock], |lock| *lock, barrier, |content| f(content)) };
     left.is_empty()
+}
+
+/// The same where the kernel refuses the barrier: the lock is closed, and nothing is touched.
+fn revoke_in_vain(revoker: &Revoker, lock: &Biased<Content>) {
+    let nothing = |_: &mut Content| panic!("there was no barrier");
+    // SAFETY: 2: the lock's revoker, and no barrier.
+    let refused = unsafe { revoker.revoke(vec![lock], |lock| *lock, || Err(()), nothing) };
+    assert!(refused.is_err());
+}
+
+/// One thread keeps two things in its lock, while others revoke it.
+fn keep_among(revokers: Vec<impl FnOnce(&Revoker, &Biased<Content>, &AtomicU32) + Send + 'static>) {
+    let lock = Arc::new(Biased::new(KEY, Content::new()));
+    let (revoker, given_back) = (Arc::new(Revoker::default()), Arc::new(AtomicU32::new(0)));
+    let mut threads = Vec::new();
+    for revokes in revokers {
+        let (revoker, lock, given_back) = (Arc::clone(&revoker), Arc::clone(&lock), Arc::clone(&given_back));
+        threads.push(thread::spawn(move || revokes(&revoker, &lock, &given_back)));
+    }
+    let give_back = |content: &Content| {
+        given_back.fetch_add(content.take_all(), Ordering::Relaxed);
+    };
+    within(&lock, Content::put, give_back);
+    within(&lock, Content::put, give_back);
+    // SAFETY: 1: the model's one thread that enters.
+    unsafe { lock.leave(|content| give_back(content)) };
+    threads.into_iter().for_each(|thread| thread.join().expect("it revokes"));
+    assert_eq!(given_back.load(Ordering::Relaxed), 2);
+}
+
+fn revokes(revoker: &Revoker, lock: &Biased<Content>, given_back: &AtomicU32) {
+    revoke(revoker, lock, |content| {
+        given_back.fetch_add(content.take_all(), Ordering::Relaxed);
+    });
 }
 
 #[test]
 fn what_a_thread_keeps_in_its_lock_is_had_once_by_itself_or_by_a_revoker() {
-    explore("biased", 40_000, || {
-        let lock = Arc::new(Biased::new(KEY, Content::new()));
-        let given_back = Arc::new(AtomicU32::new(0));
-        let keeper = {
-            let (lock, given_back) = (Arc::clone(&lock), Arc::clone(&given_back));
-            thread::spawn(move || {
-                let give_back = |content: &Content| {
-                    given_back.fetch_add(content.take_all(), Ordering::Relaxed);
-                };
-                within(&lock, Content::put, give_back);
-                within(&lock, Content::put, give_back);
-                // SAFETY: 1: the model's one thread that enters.
-                unsafe { lock.leave(|content| give_back(content)) };
-            })
-        };
-        revoke(&lock, |content| {
-            given_back.fetch_add(content.take_all(), Ordering::Relaxed);
-        });
-        keeper.join().expect("it keeps, and leaves");
-        assert_eq!(given_back.load(Ordering::Relaxed), 2);
+    explore("biased", 40_000, || keep_among(vec![revokes]));
+}
+
+/// Two that find no room at once.
+#[test]
+fn two_revokers_do_not_take_one_s_closing_for_the_other_s() {
+    explore("biased-by-two", 40_000, || keep_among(vec![revokes, revokes]));
+}
+
+/// A filter of system calls may come and go with the thread that asks.
+#[test]
+fn a_lock_that_was_closed_without_a_barrier_is_revoked_later_as_any_other() {
+    explore("biased-without-barrier", 40_000, || {
+        keep_among(vec![|revoker: &Revoker, lock: &Biased<Content>, given_back: &AtomicU32| {
+            revoke_in_vain(revoker, lock);
+            revokes(revoker, lock, given_back);
+        }]);
     });
 }
 
 #[test]
 fn a_thread_that_was_alone_knows_better_before_the_second_one_begins() {
-    explore("biased", 40_000, || {
+    explore("biased-alone", 40_000, || {
         let lock = Arc::new(Biased::new(KEY, Content::new()));
         let shared = Arc::new(AtomicU32::new(0));
         let first = {
@@ -116,7 +146,7 @@ fn a_thread_that_was_alone_knows_better_before_the_second_one_begins() {
                 within(&lock, count, Content::not_alone);
             })
         };
-        let begins = revoke(&lock, Content::not_alone);
+        let begins = revoke(&Revoker::default(), &lock, Content::not_alone);
         if begins {
             shared.fetch_add(1, Ordering::Relaxed);
         }

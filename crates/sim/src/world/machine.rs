@@ -2,6 +2,7 @@
 //!
 //! A region's memory and words are real shared memory; the page table in front of them is the twin.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -119,6 +120,10 @@ pub struct Session {
     pub(super) shared: Arc<Shared>,
     pub(super) regions: Vec<ClientRegion>,
     pub(super) threads: Vec<Thread>,
+    /// Cuts of checkpoints, and for each that somebody asked for and has not heard of, how many there were before.
+    pub(super) cuts: u64,
+    pub(super) asked: u64,
+    pub(super) unheard: BTreeMap<u64, u64>,
 }
 
 /// The machine.
@@ -239,6 +244,9 @@ impl Session {
             shared: Arc::new(shared),
             regions: Vec::new(),
             threads: (0..THREADS).map(|_| Thread::default()).collect(),
+            cuts: 0,
+            asked: 0,
+            unheard: BTreeMap::new(),
         };
         session.keeper.arm().map_err(Trouble::Stopped)?;
         for number in 0..settings.pages.len() {

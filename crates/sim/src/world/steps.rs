@@ -46,7 +46,7 @@ impl World {
             Op::Pass { us } => self.clock.advance(Duration::from_micros(us.into())),
             Op::Settle => return self.settle(),
             Op::Checkpoint if self.saved => {}
-            Op::Checkpoint => drop(self.session.keeper.begin_checkpoint(None)),
+            Op::Checkpoint => self.ask_for_checkpoint(),
             Op::Save => self.save()?,
             Op::Resume => self.resume()?,
             Op::Budget { pages } => self.set_budget(pages.into())?,
@@ -66,6 +66,7 @@ impl World {
         let turned = self.session.keeper.turn();
         let epoch = self.session.keeper.store().last_commit().epoch.0;
         if !had_cut && self.session.keeper.has_cut() {
+            self.session.cuts += 1;
             self.oracle.cut();
         }
         if epoch > before {
@@ -73,9 +74,31 @@ impl World {
         }
         self.record(before);
         let moved = turned.map_err(Trouble::stopped)?;
+        self.hear_of_checkpoints()?;
         self.wake_threads()?;
         self.audit()?;
         Ok(moved)
+    }
+
+    fn ask_for_checkpoint(&mut self) {
+        let session = &mut self.session;
+        session.asked += 1;
+        session.unheard.insert(session.asked, session.cuts);
+        session.keeper.begin_checkpoint(Some(session.asked));
+    }
+
+    /// Whoever asked for a checkpoint hears of it once, and of success only behind a cut that was made later.
+    fn hear_of_checkpoints(&mut self) -> Result<(), Trouble> {
+        let session = &mut self.session;
+        for (asker, report) in session.keeper.take_reports() {
+            let wrong = match session.unheard.remove(&asker) {
+                None => "was answered twice",
+                Some(before) if report.is_ok() && session.cuts == before => "was answered with an older one",
+                Some(_) => continue,
+            };
+            return Err(Trouble::Violation(format!("checkpoint {asker} {wrong}")));
+        }
+        Ok(())
     }
 
     fn committed(&mut self, epoch: u64, complete: bool) -> Result<(), Trouble> {
@@ -149,7 +172,8 @@ impl World {
         }
         self.record(before);
         self.escaped &= saved.is_err();
-        saved.map(drop).map_err(Trouble::stopped)
+        saved.map_err(Trouble::stopped)?;
+        self.hear_of_checkpoints()
     }
 
     fn resume(&mut self) -> Result<(), Trouble> {
@@ -209,6 +233,10 @@ impl World {
         self.record(before);
         self.escaped &= closed.is_err();
         closed.map_err(Trouble::stopped)?;
+        self.hear_of_checkpoints()?;
+        if let Some((asker, _)) = self.session.unheard.first_key_value() {
+            return Err(Trouble::Violation(format!("checkpoint {asker} was never answered")));
+        }
         self.reopen(self.disk.after_cut(Cut::DropAll, 0))
     }
 

@@ -288,11 +288,20 @@ pub fn ask_keeper(
     directory: &Path,
     request: &wattkeep_keep::protocol::Request,
 ) -> wattkeep_keep::protocol::Reply {
+    try_to_ask_keeper(directory, request).expect("an answer")
+}
+
+/// The same; `Err`: why it does not do it, or that it is gone.
+pub fn try_to_ask_keeper(
+    directory: &Path,
+    request: &wattkeep_keep::protocol::Request,
+) -> Result<wattkeep_keep::protocol::Reply, String> {
     use std::os::fd::AsFd;
     let directory = std::fs::File::open(directory).expect("a directory");
     let name = Path::new(wattkeep_keep::protocol::SOCKET_NAME);
     let socket = wattkeep_sys::socket::connect_to(directory.as_fd(), name).expect("a keeper listens");
-    wattkeep_keep::client::session::ask(socket.as_fd(), request, &[]).expect("an answer").0
+    let answer = wattkeep_keep::client::session::ask(socket.as_fd(), request, &[]);
+    answer.map(|(reply, _)| reply).map_err(|error| error.to_string())
 }
 
 /// read(2) of `len` zeros to an address.

@@ -192,26 +192,24 @@ pub(crate) fn run(assignment: &Assignment, outcome: &mut Outcome) {
 
 /// What the process of a case said, or of what it died.
 fn play(number: usize, mode: FaultMode, directory: &Path) -> Result<String, String> {
-    use std::io::Read as _;
+    use std::io::{Read as _, Seek as _};
     use std::os::unix::process::ExitStatusExt as _;
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    // No pipe: its keeper has the other end, too, and may outlive it.
+    let mut complaints = tempfile::tempfile().map_err(|e| e.to_string())?;
+    let why = complaints.try_clone().map_err(|e| e.to_string())?;
     let mut child = Command::new(program)
         .args(["escape-case", &number.to_string(), &mode.to_string()])
         .arg(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(why)
         .spawn()
         .map_err(|e| e.to_string())?;
     let mut stdout = child.stdout.take().ok_or("no standard output")?;
-    let mut stderr = child.stderr.take().ok_or("no standard error")?;
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         let _ = stdout.read_to_string(&mut text);
-        if text.is_empty() {
-            // Why it did not come to its case.
-            let _ = stderr.read_to_string(&mut text);
-        }
         text.trim().to_owned()
     });
     let mut status = None;
@@ -226,6 +224,12 @@ fn play(number: usize, mode: FaultMode, directory: &Path) -> Result<String, Stri
     let said = reader.join().map_err(|_| "the reader panicked")?;
     match status.and_then(|status| status.signal()) {
         Some(signal) => Ok(format!("dies of {}", signal_name(signal))),
+        None if said.is_empty() => {
+            // It did not come to its case.
+            let mut why = String::new();
+            let read = complaints.rewind().and_then(|()| complaints.read_to_string(&mut why));
+            Ok(read.map_or_else(|e| e.to_string(), |_| why.trim().to_owned()))
+        }
         None => Ok(said),
     }
 }
