@@ -67,6 +67,10 @@ impl Store {
 
     /// Commits a consistent image of all regions while the program runs on. A crash without a save
     /// comes back to the last one.
+    ///
+    /// # Errors
+    /// A thread held pages announced ([`Region::will_write`]), or was stopped in the middle of a store, at each of
+    /// several tries within half a second; a save or the end of the session overtook it; or the store failed.
     pub fn checkpoint(&self) -> Result<SaveReport, Error> {
         self.0.checkpoint()
     }
