@@ -10,7 +10,7 @@ mod tidy;
 
 const USAGE: &str = "\
 usage: cargo xtask tidy             lint our own source: shape, unsafe, calls, imports, prose
-       cargo xtask models [name]    walk the models of client and keeper with loom and shuttle
+       cargo xtask models [name]    walk the models of client, keeper and biased locks with loom and shuttle
        cargo xtask models planted   switch planted bugs on, one by one: the models must find each";
 
 fn main() -> ExitCode {

@@ -1,10 +1,10 @@
 //! How a thread says what it is amid of, and how whoever waits for it sees that: agreements whose dear half is on
 //! the other side.
 //!
-//! A program says that it stores to a page of an explicit region, and its keeper sees it.
-//! The page's word says whether it may be stored to. A store to a page that is dirty already, most often the
-//! case, is announced by a hazard pointer of the thread: two plain stores. All others pin the page, or wait for
-//! a permit, through the word (see the client of `wattkeep-keep`).
+//! A program says that it stores to a page of an explicit region, and its keeper sees it: the page's word says
+//! whether it may be stored to. A store to a page that is dirty already, most often the case, is announced by a
+//! hazard pointer of the thread: two plain stores. All others pin the page, or wait for a permit, through the word
+//! (see the client of `wattkeep-keep`).
 //!
 //! ```text
 //! page_word   what a page is: one word, which client and keeper exchange

@@ -254,14 +254,14 @@ fn a_save_ends_although_an_announcement_is_held() {
 /// said that they were open: the thread faulted for ever.
 #[test]
 fn an_announced_page_stays_usable_beside_checkpoints() {
-    for mode in [FaultMode::Signal, FaultMode::Mprotect, FaultMode::Monitor] {
+    in_every_mode(|mode| {
         let directory = tempfile::tempdir().expect("a directory");
         let store = options().fault_mode(mode).budget("30").open(directory.path()).expect("opens");
         let regions = regions(&store);
         for (region, dirty) in regions.iter().flat_map(|region| [(region, false), (region, true)]) {
             (0..2 * u64::from(dirty)).for_each(|value| put_announced(region, 0, 1, value));
             let _held = region.will_write(0, PAGE).expect("an announcement");
-            for round in 0..2 {
+            for round in 0..5 {
                 // With a page announced, a checkpoint may give up, but says so.
                 if let Err(e) = store.checkpoint() {
                     assert!(e.to_string().contains("try again"), "{mode}: {e}");
@@ -272,7 +272,17 @@ fn an_announced_page_stays_usable_beside_checkpoints() {
                 assert_eq!(get(region, 0, 0), round);
             }
         }
-    }
+    });
+}
+
+/// All at once: a checkpoint that gives up takes half a second.
+fn in_every_mode(test: impl Fn(FaultMode) + Sync) {
+    std::thread::scope(|scope| {
+        for mode in [FaultMode::Signal, FaultMode::Mprotect, FaultMode::Monitor] {
+            let test = &test;
+            scope.spawn(move || test(mode));
+        }
+    });
 }
 
 /// The story: a checkpoint that another program asked for was to be tried again when the session ended. Its refusal
@@ -302,15 +312,15 @@ fn whoever_waits_for_a_checkpoint_hears_of_the_end_of_the_session() {
 /// keeper does meanwhile.
 #[test]
 fn a_system_call_into_an_announced_range_works_beside_checkpoints() {
-    for mode in [FaultMode::Signal, FaultMode::Mprotect, FaultMode::Monitor] {
+    in_every_mode(|mode| {
         let directory = tempfile::tempdir().expect("a directory");
         let store = options().fault_mode(mode).budget("30").open(directory.path()).expect("opens");
         let regions = regions(&store);
         let _held = regions[0].will_write(0, 4 * PAGE).expect("an announcement");
-        for _ in 0..2 {
+        for _ in 0..5 {
             let _ = store.checkpoint();
             let read = common::read_zeros_into(regions[0].as_ptr() as usize, 4 * PAGE);
             assert_eq!(read.expect("no EFAULT"), 4 * PAGE, "{mode}");
         }
-    }
+    });
 }

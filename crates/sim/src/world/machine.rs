@@ -120,9 +120,11 @@ pub struct Session {
     pub(super) shared: Arc<Shared>,
     pub(super) regions: Vec<ClientRegion>,
     pub(super) threads: Vec<Thread>,
-    /// Cuts of checkpoints, and for each that somebody asked for and has not heard of, how many there were before.
+    /// Cuts that checkpoints made.
     pub(super) cuts: u64,
+    /// Checkpoints that were asked for: the last one's number.
     pub(super) asked: u64,
+    /// Those of them that nobody has heard of yet, and the cuts that there were before.
     pub(super) unheard: BTreeMap<u64, u64>,
 }
 
